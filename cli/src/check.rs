@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::args::CheckArgs;
 use crate::exit::{Failure, code};
-use crate::lease_file::{Machine, State, VARIABLE, boot_now, look};
+use crate::lease_file::{LeaseState, Machine, VARIABLE, boot_now, look};
 use crate::output::{Output, span};
 
 /// The words of a plain `leasehold check [--remaining SPAN]`; `None` for anything else, which goes the long way.
@@ -68,7 +68,7 @@ pub(crate) fn check(args: &CheckArgs, output: Output) -> Result<u8, Failure> {
         ));
     }
     let left = record.deadline.saturating_sub(boot_now());
-    if record.state == State::Lapsed || left == 0 {
+    if record.state == LeaseState::Lapsed || left == 0 {
         return Ok(over(
             output,
             "its deadline has passed, or its file was deleted",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::timers::{Place, Timers};
+use super::timers::{SleepOrder, Timers};
 use super::{ClockKind, Reading, Stamp};
 use crate::model::span::nanos;
 
@@ -166,7 +166,7 @@ impl ManualClock {
 struct Sleep<'a> {
     clock: &'a ManualClock,
     end: u64,
-    place: Option<Place>,
+    place: Option<SleepOrder>,
 }
 
 impl Sleep<'_> {

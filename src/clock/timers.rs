@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 /// When a sleep ends, and the order in which equal sleeps came.
-pub(super) type Place = (u64, u64);
+pub(super) type SleepOrder = (u64, u64);
 
 /// The sleeps that have not ended. Those that end together are woken in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    waiting: BTreeMap<Place, Waker>,
+    waiting: BTreeMap<SleepOrder, Waker>,
     came: u64,
 }
 
 impl Timers {
     /// A place for a sleep that ends at `end`.
-    pub(super) fn place(&mut self, end: u64) -> Place {
+    pub(super) fn place(&mut self, end: u64) -> SleepOrder {
         self.came += 1;
         (end, self.came)
     }
 
-    pub(super) fn wait(&mut self, place: Place, waker: &Waker) {
+    pub(super) fn wait(&mut self, place: SleepOrder, waker: &Waker) {
         match self.waiting.get_mut(&place) {
             Some(known) => known.clone_from(waker),
             None => drop(self.waiting.insert(place, waker.clone())),
         }
     }
 
-    pub(super) fn leave(&mut self, place: Place) {
+    pub(super) fn leave(&mut self, place: SleepOrder) {
         self.waiting.remove(&place);
     }
 

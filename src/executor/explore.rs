@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::outcome::{Committed, RunError};
-use super::test_hold::{Seen, TestHold};
+use super::test_hold::{TestHold, WatchEvent};
 use crate::clock::ManualClock;
 use crate::model::key::Key;
 use crate::model::run_event::RunEvent;
@@ -163,15 +163,15 @@ impl Point {
         clock.jump_before(number);
         let stages = Arc::new(Mutex::new(Vec::new()));
         let (watched, noted, checks) = (clock.clone(), Arc::clone(&stages), AtomicU64::new(0));
-        let watch = move |seen: Seen<'_>| {
+        let watch = move |seen: WatchEvent<'_>| {
             let stage = match seen {
-                Seen::Ran(RunEvent::Entered) => "the begin of the run".to_owned(),
-                Seen::Ran(RunEvent::Checked { .. }) => {
+                WatchEvent::Ran(RunEvent::Entered) => "the begin of the run".to_owned(),
+                WatchEvent::Ran(RunEvent::Checked { .. }) => {
                     format!("check {}", checks.fetch_add(1, Ordering::Relaxed) + 1)
                 }
-                Seen::Ran(event) if event.is_end() => "the end of the run".to_owned(),
-                Seen::Ran(_) => return,
-                Seen::Sent(intent) => format!("the step \"{intent}\""),
+                WatchEvent::Ran(event) if event.is_end() => "the end of the run".to_owned(),
+                WatchEvent::Ran(_) => return,
+                WatchEvent::Sent(intent) => format!("the step \"{intent}\""),
             };
             noted.lock().push((watched.looks(), stage));
         };

@@ -36,10 +36,10 @@ struct Left {
 }
 
 /// Sees the runs of a hold go on.
-pub(super) type Watch = Box<dyn Fn(Seen<'_>) + Send + Sync>;
+pub(super) type Watch = Box<dyn Fn(WatchEvent<'_>) + Send + Sync>;
 
 /// What a [`Watch`] sees.
-pub(super) enum Seen<'a> {
+pub(super) enum WatchEvent<'a> {
     Ran(RunEvent),
     /// A step is about to be sent.
     Sent(&'a str),
@@ -175,7 +175,7 @@ impl RunSink for Left {
     fn intent(&self, intent: &Intent) {
         self.intents.lock().push(intent.clone());
         if let Some(watch) = &self.watch {
-            watch(Seen::Sent(&intent.intent));
+            watch(WatchEvent::Sent(&intent.intent));
         }
     }
 
@@ -193,7 +193,7 @@ impl RunSink for Left {
 
     fn ran(&self, _locks: &[HeldKey], _run: u64, event: RunEvent) {
         if let Some(watch) = &self.watch {
-            watch(Seen::Ran(event));
+            watch(WatchEvent::Ran(event));
         }
     }
 }

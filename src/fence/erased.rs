@@ -10,18 +10,18 @@ use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
-pub(crate) type AnyFence = Arc<dyn Erased>;
+pub(crate) type AnyFence = Arc<dyn ErasedFence>;
 
 pub(crate) fn erase(fence: impl Fence) -> AnyFence {
     Arc::new(fence)
 }
 
 /// [`Fence`] with a boxed future, and the same contract.
-pub(crate) trait Erased: Debug + Send + Sync {
+pub(crate) trait ErasedFence: Debug + Send + Sync {
     fn raise<'a>(&'a self, key: &'a Key, token: FencingToken) -> BoxFuture<'a, Result<(), Error>>;
 }
 
-impl<F: Fence> Erased for F {
+impl<F: Fence> ErasedFence for F {
     fn raise<'a>(&'a self, key: &'a Key, token: FencingToken) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(Fence::raise(self, key, token))
     }

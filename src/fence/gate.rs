@@ -21,7 +21,7 @@ use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
-use names::{Absent, Names, Record};
+use names::{Absent, CommitRecord, Names};
 pub use policy::Policy;
 use policy::Rule;
 pub use refusal::Refusal;
@@ -187,8 +187,8 @@ impl FenceGate {
         // Checked first: this commit may have been admitted, and the fence raised since.
         if let (Some(name), Some(first)) = (name, fences.first()) {
             match first.names.find(name) {
-                Ok(Record::Void) => return Err(Refusal::Void),
-                Ok(Record::Begun | Record::Applied) => return Err(Refusal::Again),
+                Ok(CommitRecord::Void) => return Err(Refusal::Void),
+                Ok(CommitRecord::Begun | CommitRecord::Applied) => return Err(Refusal::Again),
                 Err(Absent::Forgotten) => return Err(Refusal::Forgotten),
                 Err(Absent::New) => {}
             }
@@ -204,9 +204,9 @@ impl FenceGate {
                 first.names.set(name, record, self.names);
             }
         };
-        record(Record::Begun);
+        record(CommitRecord::Begun);
         let changed = change();
-        record(Record::Applied);
+        record(CommitRecord::Applied);
         Ok(changed)
     }
 
@@ -295,14 +295,14 @@ impl Resolve for FenceGate {
         let fence = self.seen(&doubt.first()?.key);
         let mut seen = fence.lock();
         match seen.names.find(doubt.txn_id) {
-            Ok(Record::Applied) => Ok(Resolution::Applied),
-            Ok(Record::Void) => Ok(Resolution::NotApplied),
-            Ok(Record::Begun) => Err(Error::corrupt(format!(
+            Ok(CommitRecord::Applied) => Ok(Resolution::Applied),
+            Ok(CommitRecord::Void) => Ok(Resolution::NotApplied),
+            Ok(CommitRecord::Begun) => Err(Error::corrupt(format!(
                 "the change of the commit panicked: txn_id={}; check the data",
                 doubt.txn_id
             ))),
             Err(Absent::New) if doubt.txn_id >= self.began => {
-                seen.names.set(doubt.txn_id, Record::Void, self.names);
+                seen.names.set(doubt.txn_id, CommitRecord::Void, self.names);
                 Ok(Resolution::NotApplied)
             }
             Err(Absent::New | Absent::Forgotten) => Err(too_old(doubt)),

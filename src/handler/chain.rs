@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
 use super::granted::AcquireResponse;
-use super::hooks::{Erased, Handler};
+use super::hooks::{ErasedHandler, Handler};
 use super::next::{Depth, Last, Next};
 use super::request::AcquireRequest;
 use crate::model::caught::{Caught, caught, drop_caught};
@@ -18,13 +18,13 @@ use crate::model::error::Error;
 /// The handlers, outermost first. Cloning is cheap.
 #[derive(Clone, Default)]
 pub(crate) struct Chain {
-    pub(super) handlers: Arc<[Arc<dyn Erased>]>,
+    pub(super) handlers: Arc<[Arc<dyn ErasedHandler>]>,
 }
 
 impl Chain {
     /// Puts a handler behind those that are there.
     pub(crate) fn add(&mut self, handler: impl Handler) {
-        let added: Arc<dyn Erased> = Arc::new(handler);
+        let added: Arc<dyn ErasedHandler> = Arc::new(handler);
         self.handlers = self.handlers.iter().cloned().chain([added]).collect();
     }
 
@@ -74,7 +74,7 @@ impl Chain {
         answered
     }
 
-    pub(super) fn notify_each(&self, notify: impl Fn(&dyn Erased)) {
+    pub(super) fn notify_each(&self, notify: impl Fn(&dyn ErasedHandler)) {
         for handler in &*self.handlers {
             if caught(|| notify(&**handler)).is_err() {
                 tracing::error!(

@@ -131,7 +131,7 @@ pub trait Handler: Send + Sync + 'static {
 }
 
 /// [`Handler`] with its futures boxed; see there for the contract.
-pub(super) trait Erased: Send + Sync {
+pub(super) trait ErasedHandler: Send + Sync {
     fn name(&self) -> &'static str;
     fn acquire<'a>(
         &'a self,
@@ -147,7 +147,7 @@ pub(super) trait Erased: Send + Sync {
     fn release_failed(&self, request: &ReleaseRequest, error: &Error);
 }
 
-impl<H: Handler> Erased for H {
+impl<H: Handler> ErasedHandler for H {
     fn name(&self) -> &'static str {
         Handler::name(self)
     }

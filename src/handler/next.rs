@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::future::BoxFuture;
 
 use super::granted::AcquireResponse;
-use super::hooks::Erased;
+use super::hooks::ErasedHandler;
 use super::request::{AcquireRequest, ReleaseRequest};
-use super::step::Step;
+use super::step::ReleaseStep;
 use crate::model::error::Error;
 use crate::store::Released;
 
@@ -37,7 +37,7 @@ impl Depth {
     }
 
     /// The active handler, or the step behind all of them.
-    pub(super) fn name(&self, handlers: &[Arc<dyn Erased>]) -> &'static str {
+    pub(super) fn name(&self, handlers: &[Arc<dyn ErasedHandler>]) -> &'static str {
         match self.0.load(Ordering::Relaxed).checked_sub(1) {
             Some(index) => handlers.get(index).map_or("the store", |h| h.name()),
             None => "none",
@@ -62,7 +62,7 @@ impl Drop for Behind<'_> {
 /// The handlers behind this one, then the local queue and the store. Running it consumes it.
 #[must_use = "a handler that does not run `next` refuses the acquire"]
 pub struct Next<'a> {
-    pub(super) handlers: &'a [Arc<dyn Erased>],
+    pub(super) handlers: &'a [Arc<dyn ErasedHandler>],
     pub(super) reached: usize,
     pub(super) last: &'a dyn Last,
     pub(super) depth: &'a Depth,
@@ -104,10 +104,10 @@ impl Next<'_> {
 /// The handlers behind this one, then the release itself. Running it consumes it.
 #[must_use = "dropped, it leaves out the handlers behind this one"]
 pub struct NextRelease<'a> {
-    pub(super) handlers: &'a [Arc<dyn Erased>],
+    pub(super) handlers: &'a [Arc<dyn ErasedHandler>],
     pub(super) reached: usize,
     pub(super) request: &'a ReleaseRequest,
-    pub(super) step: &'a Step,
+    pub(super) step: &'a ReleaseStep,
     pub(super) depth: &'a Depth,
 }
 

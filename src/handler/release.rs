@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::chain::{Chain, did_not_answer, drop_cut_off, panicked};
 use super::next::{Depth, NextRelease};
 use super::request::ReleaseRequest;
-use super::step::Step;
+use super::step::ReleaseStep;
 use super::user_threads::UserThreads;
 use crate::clock::Clock;
 use crate::model::caught::Caught;
@@ -47,7 +47,7 @@ impl Chain {
         let (go, stop) = (CancellationToken::new(), CancellationToken::new());
         let chain = self.clone().pass(
             request,
-            Step {
+            ReleaseStep {
                 go: go.clone(),
                 answer: answered,
             },
@@ -81,7 +81,7 @@ impl Chain {
     async fn pass(
         self,
         request: ReleaseRequest,
-        step: Step,
+        step: ReleaseStep,
         stop: CancellationToken,
         limit: Duration,
     ) {

@@ -1,4 +1,4 @@
-//! [`Step`]: the release itself, which the end of a chain asks for.
+//! [`ReleaseStep`]: the release itself, which the end of a chain asks for.
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -8,12 +8,12 @@ use crate::store::Released;
 
 /// The chain's end of the release: asks for it, and learns how it went.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct ReleaseStep {
     pub(super) go: CancellationToken,
     pub(super) answer: watch::Receiver<Option<Released>>,
 }
 
-impl Step {
+impl ReleaseStep {
     pub(super) async fn go_on(&self) -> Released {
         self.go.cancel();
         let mut answer = self.answer.clone();

@@ -70,7 +70,7 @@ impl<T> Default for Places<T> {
 /// What a scope holds of one key. Its tasks that ask at once ask each for itself, and all enter the hold that the first of them gets: none
 /// waits for another's request, which perhaps nobody polls.
 #[derive(Default)]
-struct Place {
+struct ScopeHold {
     /// The hold, while one of its guards lives.
     held: Mutex<Weak<LockGuard>>,
     changed: Notify,
@@ -85,7 +85,7 @@ tokio::task_local! {
 /// Two tasks that share a scope both enter: for them the lock excludes nothing.
 #[derive(Clone, Default)]
 pub struct Scope {
-    places: Arc<Mutex<Places<Place>>>,
+    places: Arc<Mutex<Places<ScopeHold>>>,
     of_read_write: Arc<Mutex<Places<ReadWritePlace>>>,
 }
 
@@ -113,7 +113,7 @@ impl Scope {
         OfTask::of(&CURRENT)
     }
 
-    fn place(&self, of: &Lock) -> Result<Arc<Place>, Error> {
+    fn place(&self, of: &Lock) -> Result<Arc<ScopeHold>, Error> {
         place(&self.places, of, |place| {
             place.held.lock().strong_count() == 0
         })

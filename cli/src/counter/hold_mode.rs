@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::read_write::{ReadWriteLock, WriteGuard};
 use leasehold::{Error, Executor, Lock, LockGuard, LockManager};
 
-use super::plan::Plan;
+use super::plan::CountPlan;
 use super::resource::Resource;
 use crate::args::CounterMode;
 
@@ -15,13 +15,13 @@ pub(super) enum HoldMode {
     Writer(ReadWriteLock),
 }
 
-pub(super) enum Held {
+pub(super) enum HeldInMode {
     Lock(LockGuard),
     Writer(WriteGuard),
 }
 
 impl HoldMode {
-    pub(super) fn of(plan: &Plan, locks: &LockManager, counter: &Resource) -> Self {
+    pub(super) fn of(plan: &CountPlan, locks: &LockManager, counter: &Resource) -> Self {
         match plan.mode {
             CounterMode::Exclusive => Self::Lock(counter.tie(locks.lock(&plan.lock))),
             CounterMode::Fair => Self::Lock(counter.tie(locks.lock(&plan.lock)).fair()),
@@ -29,15 +29,15 @@ impl HoldMode {
         }
     }
 
-    pub(super) async fn hold(&self, wait: Duration) -> Result<Option<Held>, Error> {
+    pub(super) async fn hold(&self, wait: Duration) -> Result<Option<HeldInMode>, Error> {
         Ok(match self {
-            Self::Lock(lock) => lock.acquire_within(wait).await?.map(Held::Lock),
-            Self::Writer(lock) => lock.write_within(wait).await?.map(Held::Writer),
+            Self::Lock(lock) => lock.acquire_within(wait).await?.map(HeldInMode::Lock),
+            Self::Writer(lock) => lock.write_within(wait).await?.map(HeldInMode::Writer),
         })
     }
 }
 
-impl Held {
+impl HeldInMode {
     pub(super) fn executor(&self) -> Executor {
         match self {
             Self::Lock(guard) => guard.executor(),

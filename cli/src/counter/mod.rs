@@ -35,11 +35,11 @@ use crate::output::Output;
 use crate::signals::Signals;
 use crate::store;
 use nemesis::Nemesis;
-use plan::{Plan, Until};
-use process::{Message, Process};
+use plan::{CountPlan, Until};
+use process::{CountingProcess, ProcessMessage};
 use progress::Progress;
 use report::Report;
-use resource::Place;
+use resource::ResourcePlace;
 use round::Round;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -61,8 +61,8 @@ pub(crate) async fn counter(args: &CounterArgs, output: Output) -> Result<u8, Fa
     let clock = Clock::system()?;
     // Until now there was nothing to put away.
     let mut signals = Signals::that_end_us()?;
-    let place = Place::make(args.nemesis.map(|_| url)).await?;
-    let plan = Plan::of(args, url, ttl, place.clone(), output.json);
+    let place = ResourcePlace::make(args.nemesis.map(|_| url)).await?;
+    let plan = CountPlan::of(args, url, ttl, place.clone(), output.json);
     let started = clock.stamp();
     let report = match run(args, &plan, ttl_in_force, &mut signals, output).await {
         Ok((rounds, pauses)) => {
@@ -112,7 +112,7 @@ fn check(args: &CounterArgs, capability: &Capability) -> Result<(), Failure> {
 }
 
 /// What the counter has come to.
-async fn counted(place: &Place) -> Result<u64, Failure> {
+async fn counted(place: &ResourcePlace) -> Result<u64, Failure> {
     let counted = match place.open().await {
         Ok(counter) => counter.read().await,
         Err(failure) => Err(failure.message.into()),
@@ -123,7 +123,7 @@ async fn counted(place: &Place) -> Result<u64, Failure> {
 /// Every round of every process, in the order in which they came, and how often the nemesis struck.
 async fn run(
     args: &CounterArgs,
-    plan: &Plan,
+    plan: &CountPlan,
     ttl: Duration,
     signals: &mut Signals,
     output: Output,
@@ -131,7 +131,7 @@ async fn run(
     let (reported, mut news) = unbounded_channel();
     let mut processes = Vec::new();
     for process in 0..args.processes as usize {
-        processes.push(Process::start(plan, process, reported.clone())?);
+        processes.push(CountingProcess::start(plan, process, reported.clone())?);
     }
     drop(reported);
     let tasks = args.processes as usize * args.tasks as usize;
@@ -152,28 +152,33 @@ async fn run(
             }
         };
         match reported {
-            Some(Message::Ready) => {
+            Some(ProcessMessage::Ready) => {
                 ready += 1;
                 if ready == processes.len() {
                     // All at once, so that no process has the lock to itself while the others connect.
-                    processes.iter_mut().try_for_each(Process::go)?;
+                    processes.iter_mut().try_for_each(CountingProcess::go)?;
                     nemesis = args.nemesis.map(|NemesisKind::Pause| {
-                        Nemesis::pause(processes.iter().filter_map(Process::id).collect(), ttl)
+                        Nemesis::pause(
+                            processes.iter().filter_map(CountingProcess::id).collect(),
+                            ttl,
+                        )
                     });
                 }
             }
-            Some(Message::Round(round)) => {
+            Some(ProcessMessage::Round(round)) => {
                 progress.one_more(round.answered());
                 all.push(round);
             }
-            Some(Message::Ended) if ready < processes.len() => return Err(process::ended_early()),
-            Some(Message::Ended) => {}
+            Some(ProcessMessage::Ended) if ready < processes.len() => {
+                return Err(process::ended_early());
+            }
+            Some(ProcessMessage::Ended) => {}
             None => break,
         }
     }
     progress.done();
     let pauses = nemesis.map(Nemesis::end);
-    processes.iter_mut().try_for_each(Process::ended)?;
+    processes.iter_mut().try_for_each(CountingProcess::ended)?;
     if let Until::Rounds(each) = plan.until
         && all.len() != tasks * each as usize
     {

@@ -1,10 +1,10 @@
-//! [`Plan`]: the plan of a counting process.
+//! [`CountPlan`]: the plan of a counting process.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::resource::Place;
+use super::resource::ResourcePlace;
 use crate::args::{CounterArgs, CounterMode};
 
 /// How many rounds a task takes by default.
@@ -35,7 +35,7 @@ impl Until {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Plan {
+pub(super) struct CountPlan {
     pub(super) store: String,
     pub(super) lock: String,
     pub(super) label: String,
@@ -47,17 +47,17 @@ pub(super) struct Plan {
     pub(super) wait: Duration,
     pub(super) hold: Duration,
     pub(super) mode: CounterMode,
-    pub(super) counter: Place,
+    pub(super) counter: ResourcePlace,
     /// The format of its log.
     pub(super) json: bool,
 }
 
-impl Plan {
+impl CountPlan {
     pub(super) fn of(
         args: &CounterArgs,
         store: &str,
         ttl: Option<Duration>,
-        counter: Place,
+        counter: ResourcePlace,
         json: bool,
     ) -> Self {
         Self {

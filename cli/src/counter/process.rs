@@ -1,4 +1,4 @@
-//! [`Process`]: a counting process, which ends with the tool, and its [messages](Message).
+//! [`CountingProcess`]: a counting process, which ends with the tool, and its [messages](Message).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::plan::Plan;
+use super::plan::CountPlan;
 use super::round::Round;
 use super::worker::{READY, WORKER};
 use crate::exit::{Failure, code};
@@ -21,24 +21,24 @@ const END_LOOKS: u32 = 200;
 const END_PAUSE: Duration = Duration::from_millis(10);
 
 /// A message of a process. The channel ends when every process has closed its end.
-pub(super) enum Message {
-    /// It is connected, and waits for [`Process::go`].
+pub(super) enum ProcessMessage {
+    /// It is connected, and waits for [`CountingProcess::go`].
     Ready,
     Round(Round),
     /// It sends no more messages.
     Ended,
 }
 
-pub(super) struct Process {
+pub(super) struct CountingProcess {
     child: Child,
     input: Option<ChildStdin>,
 }
 
-impl Process {
+impl CountingProcess {
     pub(super) fn start(
-        plan: &Plan,
+        plan: &CountPlan,
         process: usize,
-        reported: UnboundedSender<Message>,
+        reported: UnboundedSender<ProcessMessage>,
     ) -> Result<Self, Failure> {
         let failed = |why| Failure::system("a counting process could not be started", &why);
         let mut tool = itself::command().map_err(failed)?;
@@ -59,12 +59,12 @@ impl Process {
                 for line in BufReader::new(lines).lines().map_while(Result::ok) {
                     // The receiver goes only when the tool ends.
                     if line == READY {
-                        let _ = reported.send(Message::Ready);
+                        let _ = reported.send(ProcessMessage::Ready);
                     } else if let Some(round) = Round::from_line(&line, process) {
-                        let _ = reported.send(Message::Round(round));
+                        let _ = reported.send(ProcessMessage::Round(round));
                     }
                 }
-                let _ = reported.send(Message::Ended);
+                let _ = reported.send(ProcessMessage::Ended);
             });
         }
         Ok(started)
@@ -100,7 +100,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for CountingProcess {
     fn drop(&mut self) {
         // Fails if it has ended, which is what we want.
         let _ = self.child.kill();
@@ -117,7 +117,7 @@ pub(super) fn ended_early() -> Failure {
 }
 
 /// Lets the processes release what they hold and end. Those that do not are killed when they are dropped.
-pub(super) async fn end(processes: &mut [Process]) -> Result<(), Failure> {
+pub(super) async fn end(processes: &mut [CountingProcess]) -> Result<(), Failure> {
     for process in &*processes {
         // One that is stopped could not act on it.
         for signal in [Signal::SIGTERM, Signal::SIGCONT] {
@@ -129,7 +129,8 @@ pub(super) async fn end(processes: &mut [Process]) -> Result<(), Failure> {
     }
     let clock = Clock::system()?;
     for _ in 0..END_LOOKS {
-        let has_ended = |process: &mut Process| !matches!(process.child.try_wait(), Ok(None));
+        let has_ended =
+            |process: &mut CountingProcess| !matches!(process.child.try_wait(), Ok(None));
         if processes.iter_mut().all(has_ended) {
             break;
         }

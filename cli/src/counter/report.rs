@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::round::{Outcome, Round};
-use super::turns::Turns;
+use super::turns::TurnShares;
 use crate::output::{millis, span};
 
 #[derive(Debug)]
@@ -66,8 +66,8 @@ impl Report {
         self.successes(None) as f64 / self.took.as_secs_f64().max(f64::EPSILON)
     }
 
-    fn turns(&self) -> Turns {
-        Turns::of(&self.rounds, self.processes * self.tasks)
+    fn turns(&self) -> TurnShares {
+        TurnShares::of(&self.rounds, self.processes * self.tasks)
     }
 
     /// How many commits ended after their lease, and how late the latest did.

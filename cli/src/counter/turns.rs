@@ -1,4 +1,4 @@
-//! [`Turns`]: how the turns were shared out, over processes and over their tasks. A turn is a hold, whatever came of it.
+//! [`TurnShares`]: how the turns were shared out, over processes and over their tasks. A turn is a hold, whatever came of it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::round::Round;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TurnShares {
     /// How many of a hundred turns went to another process than the turn before, in the order of the counter.
     pub(super) changed_percent: u64,
     /// The most turns that one process had in a row, counted until the first process had its last turn.
@@ -49,7 +49,7 @@ impl Task {
     }
 }
 
-impl Turns {
+impl TurnShares {
     /// `rounds` as each process reported them; `tasks` in all.
     pub(super) fn of(rounds: &[Round], tasks: usize) -> Self {
         let mut each: HashMap<(usize, u32), Task> = HashMap::new();
@@ -120,7 +120,7 @@ mod tests {
             .map(|(process, turn)| round(*process, 0, turn, Some(turn / 2), turn))
             .collect();
         rounds.reverse();
-        let turns = Turns::of(&rounds, 2);
+        let turns = TurnShares::of(&rounds, 2);
         assert_eq!((turns.changed_percent, turns.longest_row), (60, 2));
         assert_eq!(turns.most_of_a_grant, 2, "turns 4 and 5 have one token");
     }
@@ -133,12 +133,12 @@ mod tests {
             round(0, 0, 3, Some(2), 2),
             round(0, 1, 9, None, 0),
         ];
-        let turns = Turns::of(&rounds, 2);
+        let turns = TurnShares::of(&rounds, 2);
         assert_eq!((turns.served, turns.fewest, turns.most), (1, 0, 2));
         assert_eq!(turns.longest_gap, Duration::from_secs(9));
-        assert_eq!(Turns::of(&rounds[..1], 2).fewest, 0);
+        assert_eq!(TurnShares::of(&rounds[..1], 2).fewest, 0);
         assert_eq!(
-            Turns::of(&rounds[..1], 1).longest_gap,
+            TurnShares::of(&rounds[..1], 1).longest_gap,
             Duration::from_secs(1)
         );
     }

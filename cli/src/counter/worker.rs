@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::hold_mode::HoldMode;
-use super::plan::Plan;
+use super::plan::CountPlan;
 use super::resource::Resource;
 use super::round::{Outcome, Round};
 use crate::exit::{Failure, code};
@@ -36,7 +36,7 @@ pub(crate) fn worker() -> ExitCode {
         std::io::stdin()
             .read_line(&mut line)
             .map_err(|why| Failure::system("no plan", &why))?;
-        let plan: Plan = serde_json::from_str(&line).map_err(|_| {
+        let plan: CountPlan = serde_json::from_str(&line).map_err(|_| {
             Failure::usage("__counting is for leasehold itself; use leasehold counter")
         })?;
         output.json = plan.json;
@@ -63,7 +63,7 @@ pub(crate) fn worker() -> ExitCode {
     }
 }
 
-async fn count(plan: Plan) -> Result<(), Failure> {
+async fn count(plan: CountPlan) -> Result<(), Failure> {
     let mut signals = Signals::that_end_us()?;
     let plan = Arc::new(plan);
     let builder =
@@ -146,7 +146,7 @@ fn write(round: &Round) -> std::io::Result<()> {
 
 /// One task of this process.
 struct Counting {
-    plan: Arc<Plan>,
+    plan: Arc<CountPlan>,
     lock: HoldMode,
     counter: Resource,
     clock: Clock,

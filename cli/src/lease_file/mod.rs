@@ -19,7 +19,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use record::{Machine, Record, State, boot_now};
+pub(crate) use record::{LeaseRecord, LeaseState, Machine, boot_now};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 
@@ -95,12 +95,12 @@ impl LeaseFile {
             Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(Written::NotYet),
             locked => locked?,
         };
-        if self.written > 0 && read(&self.file)?.state == State::Lapsed {
+        if self.written > 0 && read(&self.file)?.state == LeaseState::Lapsed {
             return Ok(Written::Lapsed);
         }
         if !is_at(&self.file, &self.path)? {
             // Under the lock of the old one, so that a check that marks it sees that there is another.
-            let again = match make_again(&self.path, &self.record(State::Live, deadline)) {
+            let again = match make_again(&self.path, &self.record(LeaseState::Live, deadline)) {
                 Err(why) if why.kind() == ErrorKind::AlreadyExists => return Ok(Written::Lapsed),
                 made => made?,
             };
@@ -112,7 +112,7 @@ impl LeaseFile {
             return Ok(Written::Yes);
         }
         if deadline > self.written {
-            let record = self.record(State::Live, deadline);
+            let record = self.record(LeaseState::Live, deadline);
             self.file.write_all_at(record.to_line().as_bytes(), 0)?;
             self.written = deadline;
         }
@@ -123,12 +123,12 @@ impl LeaseFile {
     /// Before the command is killed, and before the lock is free.
     pub(crate) fn end(&self) {
         // Without its lock: whoever has that writes a mark too. If it fails, the deadline remains.
-        let record = self.record(State::Lapsed, self.written);
+        let record = self.record(LeaseState::Lapsed, self.written);
         let _ = self.file.write_all_at(record.to_line().as_bytes(), 0);
     }
 
-    fn record(&self, state: State, deadline: u64) -> Record {
-        Record {
+    fn record(&self, state: LeaseState, deadline: u64) -> LeaseRecord {
+        LeaseRecord {
             state,
             deadline,
             tokens: self.tokens.clone(),
@@ -148,7 +148,7 @@ impl Drop for LeaseFile {
 /// The record of a lease file as it is now. If its lease is over it is marked, so that it stays over.
 ///
 /// `NotFound` means that the tool has ended.
-pub(crate) fn look(path: &Path) -> io::Result<Record> {
+pub(crate) fn look(path: &Path) -> io::Result<LeaseRecord> {
     for _ in 0..CHECKS {
         match look_once(path) {
             // Deleted, and not by its tool: that makes it again.
@@ -160,8 +160,8 @@ pub(crate) fn look(path: &Path) -> io::Result<Record> {
         pause();
     }
     // The tool is stopped. It must not make it again after we have said that the lease is over.
-    let record = Record {
-        state: State::Lapsed,
+    let record = LeaseRecord {
+        state: LeaseState::Lapsed,
         deadline: 0,
         tokens: "-".to_owned(),
         machine: Machine::this()?,
@@ -173,17 +173,17 @@ pub(crate) fn look(path: &Path) -> io::Result<Record> {
     }
 }
 
-fn look_once(path: &Path) -> io::Result<Record> {
+fn look_once(path: &Path) -> io::Result<LeaseRecord> {
     judge(&open(path, OpenOptions::new().read(true))?, path)
 }
 
-fn judge(file: &File, path: &Path) -> io::Result<Record> {
+fn judge(file: &File, path: &Path) -> io::Result<LeaseRecord> {
     let record = read(file)?;
-    if record.is_over() && record.state == State::Live && record.machine == Machine::this()? {
+    if record.is_over() && record.state == LeaseState::Live && record.machine == Machine::this()? {
         return mark(path);
     }
     // The tool marks a file that it has left, and the one that it has made again is the one to read.
-    if record.state == State::Lapsed && !is_at(file, path)? {
+    if record.state == LeaseState::Lapsed && !is_at(file, path)? {
         return Err(ErrorKind::WouldBlock.into());
     }
     Ok(record)
@@ -203,7 +203,7 @@ fn make(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a file that was deleted, with its record: nobody reads it without.
-fn make_again(path: &Path, record: &Record) -> io::Result<File> {
+fn make_again(path: &Path, record: &LeaseRecord) -> io::Result<File> {
     let draft = path.with_file_name(name());
     let file = make(&draft)?;
     let written = file.write_all_at(record.to_line().as_bytes(), 0);
@@ -247,21 +247,21 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// Marks a lease as over, unless it was renewed meanwhile. `WouldBlock` if it has to be tried again.
-fn mark(path: &Path) -> io::Result<Record> {
+fn mark(path: &Path) -> io::Result<LeaseRecord> {
     let file = open(path, OpenOptions::new().read(true).write(true))?;
     let _lock = Locked::at_once(&file)?;
     if !is_at(&file, path)? {
         return Err(ErrorKind::WouldBlock.into());
     }
     let mut record = read(&file)?;
-    if record.is_over() && record.state == State::Live {
-        record.state = State::Lapsed;
+    if record.is_over() && record.state == LeaseState::Live {
+        record.state = LeaseState::Lapsed;
         file.write_all_at(record.to_line().as_bytes(), 0)?;
     }
     Ok(record)
 }
 
-fn read(file: &File) -> io::Result<Record> {
+fn read(file: &File) -> io::Result<LeaseRecord> {
     // A write is one call, but a reader may see a part of it.
     const TRIES: u32 = 3;
     let mut tries = 0;
@@ -274,7 +274,7 @@ fn read(file: &File) -> io::Result<Record> {
         }
         let line = String::from_utf8_lossy(&line[..length]);
         tries += 1;
-        match Record::parse(&line) {
+        match LeaseRecord::parse(&line) {
             Some(record) => return Ok(record),
             None if tries < TRIES => {}
             None => {
@@ -328,7 +328,7 @@ mod tests {
         LeaseFile::create_in(&folder, "1".to_owned(), remaining).unwrap()
     }
 
-    fn state(file: &File) -> State {
+    fn state(file: &File) -> LeaseState {
         read(file).unwrap().state
     }
 
@@ -355,9 +355,9 @@ mod tests {
     fn whoever_has_opened_a_file_sees_that_its_tool_has_ended() {
         let lease_file = lease_file("end", || HOUR);
         let mapped = File::open(&lease_file.path).unwrap();
-        assert_eq!(state(&mapped), State::Live);
+        assert_eq!(state(&mapped), LeaseState::Live);
         drop(lease_file);
-        assert_eq!(state(&mapped), State::Lapsed);
+        assert_eq!(state(&mapped), LeaseState::Lapsed);
     }
 
     #[test]
@@ -366,11 +366,11 @@ mod tests {
         let mapped = File::open(&lease_file.path).unwrap();
         std::fs::remove_file(&lease_file.path).unwrap();
         assert_eq!(lease_file.write(|| HOUR).unwrap(), Written::Yes);
-        assert_eq!(state(&mapped), State::Lapsed);
+        assert_eq!(state(&mapped), LeaseState::Lapsed);
         // A check that had opened it does not report that the lease is over.
         let judged = judge(&mapped, &lease_file.path).map_err(|why| why.kind());
         assert_eq!(judged, Err(ErrorKind::WouldBlock));
-        assert_eq!(look(&lease_file.path).unwrap().state, State::Live);
+        assert_eq!(look(&lease_file.path).unwrap().state, LeaseState::Live);
         assert_eq!(lease_file.write(|| HOUR).unwrap(), Written::Yes);
     }
 }

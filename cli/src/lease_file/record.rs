@@ -1,4 +1,4 @@
-//! [`Record`]: one line of text with a checksum.
+//! [`LeaseRecord`]: one line of text with a checksum.
 //!
 //! ```text
 //! leasehold-lease 1 state=live deadline=00000123456789012345 token=17 boot=<boot id> timens=<time namespace> sum=<16 hex digits>
@@ -14,15 +14,15 @@ use rustix::time::{ClockId, clock_gettime};
 const HEAD: &str = "leasehold-lease 1 ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Record {
-    pub(crate) state: State,
+pub(crate) struct LeaseRecord {
+    pub(crate) state: LeaseState,
     pub(crate) deadline: u64,
     pub(crate) tokens: String,
     pub(crate) machine: Machine,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum LeaseState {
     Live,
     /// A check has reported that the lease is over.
     Lapsed,
@@ -68,15 +68,15 @@ pub(super) fn namespace(kind: &str) -> String {
     )
 }
 
-impl Record {
+impl LeaseRecord {
     pub(crate) fn is_over(&self) -> bool {
-        self.state == State::Lapsed || boot_now() >= self.deadline
+        self.state == LeaseState::Lapsed || boot_now() >= self.deadline
     }
 
     pub(super) fn to_line(&self) -> String {
         let state = match self.state {
-            State::Live => "live",
-            State::Lapsed => "over",
+            LeaseState::Live => "live",
+            LeaseState::Lapsed => "over",
         };
         let Machine {
             boot,
@@ -98,8 +98,8 @@ impl Record {
         let mut fields = text.strip_prefix(HEAD)?.split_whitespace();
         let mut field = |name: &str| fields.next()?.strip_prefix(name)?.strip_prefix('=');
         let state = match field("state")? {
-            "live" => State::Live,
-            "over" => State::Lapsed,
+            "live" => LeaseState::Live,
+            "over" => LeaseState::Lapsed,
             _ => return None,
         };
         Some(Self {
@@ -136,9 +136,9 @@ fn checksum(text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn record() -> Record {
-        Record {
-            state: State::Live,
+    fn record() -> LeaseRecord {
+        LeaseRecord {
+            state: LeaseState::Live,
             deadline: 12_345,
             tokens: "17,18".to_owned(),
             machine: Machine {
@@ -151,13 +151,13 @@ mod tests {
     #[test]
     fn what_is_written_is_what_is_read() {
         let record = record();
-        assert_eq!(Record::parse(&record.to_line()), Some(record));
+        assert_eq!(LeaseRecord::parse(&record.to_line()), Some(record));
     }
 
     #[test]
     fn a_mark_does_not_change_the_length_of_a_record() {
         let mut lapsed = record();
-        lapsed.state = State::Lapsed;
+        lapsed.state = LeaseState::Lapsed;
         lapsed.deadline = u64::MAX;
         assert_eq!(lapsed.to_line().len(), record().to_line().len());
     }
@@ -176,7 +176,7 @@ mod tests {
         let (text, _) = GOLDEN.split_once(" sum=").unwrap();
         let more = format!("{text} more=1");
         let line = format!("{more} sum={:016x}\n", checksum(&more));
-        assert_eq!(Record::parse(&line), Some(record()));
+        assert_eq!(LeaseRecord::parse(&line), Some(record()));
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         for version in ["2 ", "12 ", "1", "0 "] {
             let text = text.replacen("1 ", version, 1);
             let line = format!("{text} sum={:016x}\n", checksum(&text));
-            assert_eq!(Record::parse(&line), None, "{version}");
+            assert_eq!(LeaseRecord::parse(&line), None, "{version}");
         }
     }
 
@@ -193,9 +193,9 @@ mod tests {
     fn a_torn_or_changed_record_is_none() {
         let line = record().to_line();
         for length in 0..line.len() {
-            assert_eq!(Record::parse(&line[..length]), None, "{length}");
+            assert_eq!(LeaseRecord::parse(&line[..length]), None, "{length}");
         }
-        assert_eq!(Record::parse(&line.replace("12345", "92345")), None);
-        assert_eq!(Record::parse(&line.replace("live", "over")), None);
+        assert_eq!(LeaseRecord::parse(&line.replace("12345", "92345")), None);
+        assert_eq!(LeaseRecord::parse(&line.replace("live", "over")), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use leasehold::{Error, ErrorKind, LockManager};
 
-use super::held::Held;
+use super::held::HoldOfRun;
 use crate::args::{LockArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::wait::Wait;
@@ -12,7 +12,7 @@ pub(super) async fn acquire(
     locks: &LockManager,
     store: &StoreArgs,
     args: &LockArgs,
-) -> Result<Held<'static>, Failure> {
+) -> Result<HoldOfRun<'static>, Failure> {
     loop {
         let error = match acquire_once(locks, args).await {
             Ok(held) => return Ok(held),
@@ -30,23 +30,27 @@ pub(super) async fn acquire(
     }
 }
 
-async fn acquire_once(locks: &LockManager, args: &LockArgs) -> Result<Held<'static>, Error> {
+async fn acquire_once(locks: &LockManager, args: &LockArgs) -> Result<HoldOfRun<'static>, Error> {
     let [key] = &args.lock[..] else {
-        return locks.lock_all(&args.lock).acquire().await.map(Held::All);
+        return locks
+            .lock_all(&args.lock)
+            .acquire()
+            .await
+            .map(HoldOfRun::All);
     };
     if args.shared {
-        return locks.read_write(key).read().await.map(Held::Shared);
+        return locks.read_write(key).read().await.map(HoldOfRun::Shared);
     }
     if args.write {
-        return locks.read_write(key).write().await.map(Held::Written);
+        return locks.read_write(key).write().await.map(HoldOfRun::Written);
     }
     if let Some(slots) = args.slots {
         let slots = locks.semaphore(key, slots);
-        return slots.acquire().await.map(Held::Slot);
+        return slots.acquire().await.map(HoldOfRun::Slot);
     }
     let mut lock = locks.lock(key);
     if let Some(at_least) = args.at_least {
         lock = lock.hold_at_least(at_least);
     }
-    lock.acquire().await.map(Held::Alone)
+    lock.acquire().await.map(HoldOfRun::Alone)
 }

@@ -11,7 +11,7 @@ use rustix::process::{WaitOptions, wait};
 
 use super::descendants;
 use super::exec::{BACKGROUND, EXEC, FOREGROUND, language};
-use super::held::Held;
+use super::held::HoldOfRun;
 use super::peers::has_peers;
 use super::terminal::Terminal;
 use crate::exit::{Failure, Status, code};
@@ -60,7 +60,7 @@ impl Child {
     /// is sent when the parent thread ends.
     pub(super) fn spawn(
         command: &[OsString],
-        held: &Held<'_>,
+        held: &HoldOfRun<'_>,
         lease_file: Option<&Path>,
         output: Output,
     ) -> Result<Self, Failure> {

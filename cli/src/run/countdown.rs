@@ -29,7 +29,7 @@ pub(super) struct Countdown {
 
 /// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum NextStep {
     /// Nothing, for this long.
     Wait(Duration),
     /// SIGTERM.
@@ -89,17 +89,17 @@ impl Countdown {
     /// The next step for what is left of the lease and the time since SIGTERM.
     ///
     /// A command that got SIGTERM gets SIGKILL when its grace is over, even if the lease was renewed meanwhile.
-    pub(super) fn step(self, remaining: Duration, warned_for: Option<Duration>) -> Step {
+    pub(super) fn step(self, remaining: Duration, warned_for: Option<Duration>) -> NextStep {
         let until_end = remaining.saturating_sub(self.reserve);
         let left = match warned_for {
             None => until_end.saturating_sub(self.grace),
             Some(warned_for) => until_end.min(self.grace.saturating_sub(warned_for)),
         };
         match warned_for {
-            _ if until_end.is_zero() => Step::Kill,
-            None if left.is_zero() => Step::Terminate,
-            Some(_) if left.is_zero() => Step::Kill,
-            _ => Step::Wait(left),
+            _ if until_end.is_zero() => NextStep::Kill,
+            None if left.is_zero() => NextStep::Terminate,
+            Some(_) if left.is_zero() => NextStep::Kill,
+            _ => NextStep::Wait(left),
         }
     }
 }
@@ -119,15 +119,18 @@ mod tests {
     #[test]
     fn a_command_gets_sigterm_so_early_that_its_grace_ends_before_the_deadline() {
         let countdown = countdown();
-        assert_eq!(countdown.step(ms(9_000), None), Step::Wait(ms(6_900)));
-        assert_eq!(countdown.step(ms(2_101), None), Step::Wait(ms(1)));
-        assert_eq!(countdown.step(ms(2_100), None), Step::Terminate);
+        assert_eq!(countdown.step(ms(9_000), None), NextStep::Wait(ms(6_900)));
+        assert_eq!(countdown.step(ms(2_101), None), NextStep::Wait(ms(1)));
+        assert_eq!(countdown.step(ms(2_100), None), NextStep::Terminate);
         assert_eq!(
             countdown.step(ms(2_100), Some(ms(0))),
-            Step::Wait(ms(2_000))
+            NextStep::Wait(ms(2_000))
         );
-        assert_eq!(countdown.step(ms(101), Some(ms(1_999))), Step::Wait(ms(1)));
-        assert_eq!(countdown.step(ms(100), Some(ms(2_000))), Step::Kill);
+        assert_eq!(
+            countdown.step(ms(101), Some(ms(1_999))),
+            NextStep::Wait(ms(1))
+        );
+        assert_eq!(countdown.step(ms(100), Some(ms(2_000))), NextStep::Kill);
     }
 
     #[test]
@@ -140,16 +143,16 @@ mod tests {
 
     #[test]
     fn a_lease_that_is_gone_at_once_leaves_no_grace() {
-        assert_eq!(countdown().step(ms(0), None), Step::Kill);
-        assert_eq!(countdown().step(ms(0), Some(ms(1))), Step::Kill);
-        assert_eq!(countdown().step(ms(99), None), Step::Kill);
+        assert_eq!(countdown().step(ms(0), None), NextStep::Kill);
+        assert_eq!(countdown().step(ms(0), Some(ms(1))), NextStep::Kill);
+        assert_eq!(countdown().step(ms(99), None), NextStep::Kill);
     }
 
     #[test]
     fn a_command_that_came_late_to_its_signal_has_what_is_left() {
         assert_eq!(
             countdown().step(ms(1_100), Some(ms(0))),
-            Step::Wait(ms(1_000))
+            NextStep::Wait(ms(1_000))
         );
     }
 
@@ -157,9 +160,9 @@ mod tests {
     fn a_command_that_got_sigterm_is_ended_though_the_lease_was_renewed_after_all() {
         assert_eq!(
             countdown().step(ms(9_000), Some(ms(500))),
-            Step::Wait(ms(1_500))
+            NextStep::Wait(ms(1_500))
         );
-        assert_eq!(countdown().step(ms(9_000), Some(ms(2_000))), Step::Kill);
+        assert_eq!(countdown().step(ms(9_000), Some(ms(2_000))), NextStep::Kill);
     }
 
     #[test]
@@ -170,7 +173,7 @@ mod tests {
             // A renewal that leaves after a third of the ttl and takes as long as it may.
             let left = usable - ms(ttl) / 3;
             assert!(
-                matches!(countdown.step(left, None), Step::Wait(_)),
+                matches!(countdown.step(left, None), NextStep::Wait(_)),
                 "ttl={ttl}"
             );
         }

@@ -1,4 +1,4 @@
-//! [`Held`]: what a command runs under. A lock, a share or a slot of one, several locks, or a term of leadership.
+//! [`HoldOfRun`]: what a command runs under. A lock, a share or a slot of one, several locks, or a term of leadership.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::exit::with_causes;
 use crate::output::Output;
 
 #[derive(Debug)]
-pub(super) enum Held<'a> {
+pub(super) enum HoldOfRun<'a> {
     Alone(LockGuard),
     /// The lock of a one-time job, which ends it.
     Job(&'a LockGuard),
@@ -24,7 +24,7 @@ pub(super) enum Held<'a> {
     Term(Leadership),
 }
 
-impl Held<'_> {
+impl HoldOfRun<'_> {
     /// The lease; `None` for several locks, which have one each.
     fn lease(&self) -> Option<&Lease> {
         Some(match self {
@@ -123,7 +123,7 @@ impl Held<'_> {
 }
 
 /// Releases what is held, and reports a release that had no answer.
-pub(super) async fn release(held: Held<'_>, output: Output) {
+pub(super) async fn release(held: HoldOfRun<'_>, output: Output) {
     if let Some(error) = held.release().await {
         let why = with_causes(&error);
         output.event(

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::acquire::acquire;
 use super::connect::connect;
-use super::held::{Held, release};
+use super::held::{HoldOfRun, release};
 use super::{labelled, parting, put_away};
 use crate::args::HoldArgs;
 use crate::exit::{Failure, Status, code};
@@ -61,20 +61,20 @@ async fn acquire_and_hold(
     };
     release(held, output).await;
     Ok(match ended? {
-        Ended::Asked(Some(signal)) => Status::Signal(signal),
-        Ended::Asked(None) => Status::Code(code::DONE),
-        Ended::Lost => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
+        HoldEnd::Asked(Some(signal)) => Status::Signal(signal),
+        HoldEnd::Asked(None) => Status::Code(code::DONE),
+        HoldEnd::Lost => Status::Code(args.lock.exit_code.unwrap_or(code::LOST)),
     })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ended {
+enum HoldEnd {
     /// By a signal, or by the end of stdin.
     Asked(Option<Signal>),
     Lost,
 }
 
-impl Ended {
+impl HoldEnd {
     /// What the script did last was under the lock only if the lease is still live.
     fn with_stdin(remaining: Duration) -> Self {
         if remaining.is_zero() {
@@ -86,20 +86,20 @@ impl Ended {
 }
 
 async fn until_it_ends(
-    held: &Held<'_>,
+    held: &HoldOfRun<'_>,
     signals: &mut Signals,
     output: Output,
-) -> Result<Ended, Failure> {
+) -> Result<HoldEnd, Failure> {
     let closed = stdin_closed()?;
     let ended = tokio::select! {
-        _ = held.lost() => Ended::Lost,
-        signal = signals.ending() => Ended::Asked(Some(signal)),
+        _ = held.lost() => HoldEnd::Lost,
+        signal = signals.ending() => HoldEnd::Asked(Some(signal)),
         closed = closed => match closed {
             Ok(Err(why)) => return Err(Failure::system("stdin cannot be read, whose end would be that of the hold", &why)),
-            _ => Ended::with_stdin(held.remaining()),
+            _ => HoldEnd::with_stdin(held.remaining()),
         },
     };
-    if ended == Ended::Lost {
+    if ended == HoldEnd::Lost {
         // It is over already, so this does not wait.
         let reason = held.lost().await;
         output.event(
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_script_that_ends_after_its_lease_has_lost_it() {
         let left = Duration::from_nanos(1);
-        assert_eq!(Ended::with_stdin(left), Ended::Asked(None));
-        assert_eq!(Ended::with_stdin(Duration::ZERO), Ended::Lost);
+        assert_eq!(HoldEnd::with_stdin(left), HoldEnd::Asked(None));
+        assert_eq!(HoldEnd::with_stdin(Duration::ZERO), HoldEnd::Lost);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::connect::{Patience, connect};
 use super::countdown::Countdown;
-use super::held::Held;
+use super::held::HoldOfRun;
 use super::under::{Ended, run_under};
 use super::{PARTING, observed, put_away};
 use crate::args::{LeaderArgs, StepDownArgs};
@@ -83,10 +83,10 @@ async fn campaign(
     name: &str,
     clock: &Clock,
     output: Output,
-) -> Result<Held<'static>, Failure> {
+) -> Result<HoldOfRun<'static>, Failure> {
     loop {
         match election.campaign(name).await {
-            Ok(leadership) => return Ok(Held::Term(leadership)),
+            Ok(leadership) => return Ok(HoldOfRun::Term(leadership)),
             Err(error) if error.kind() == ErrorKind::Contended => {}
             Err(error) if error.is_retryable() => {
                 let why = with_causes(&error);

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, Notify};
 
 use super::countdown::Countdown;
-use super::held::Held;
+use super::held::HoldOfRun;
 use super::under::{Ended, run_under};
 use crate::args::{OnDeath, OnceArgs, RunArgs};
 use crate::exit::{Failure, Status, code, with_causes};
@@ -63,7 +63,7 @@ pub(super) async fn run_once(
         let ran = job.run(async |guard: &LockGuard| {
             begins.notify_one();
             let mut signals = signals.lock().await;
-            let held = Held::Job(guard);
+            let held = HoldOfRun::Job(guard);
             let ended = run_under(
                 held,
                 &args.command,

@@ -10,9 +10,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::child::{Child, End, NotAllowed, asks_to_end};
-use super::countdown::{Countdown, Step};
+use super::countdown::{Countdown, NextStep};
 use super::descendants;
-use super::held::{Held, release};
+use super::held::{HoldOfRun, release};
 use crate::args::CommandArgs;
 use crate::exit::{Failure, Status};
 use crate::lease_file::{LOOK, LeaseFile, Written};
@@ -40,7 +40,7 @@ pub(super) enum Ended {
 }
 
 pub(super) async fn run_under(
-    held: Held<'_>,
+    held: HoldOfRun<'_>,
     command: &CommandArgs,
     countdown: Countdown,
     signals: &mut Signals,
@@ -56,7 +56,7 @@ pub(super) async fn run_under(
 
 async fn start_and_watch(
     command: &CommandArgs,
-    held: &Held<'_>,
+    held: &HoldOfRun<'_>,
     countdown: Countdown,
     signals: &mut Signals,
     renewals: &Notify,
@@ -95,7 +95,7 @@ async fn start_and_watch(
 }
 
 /// The file for `leasehold check`. Where it cannot be created the command runs without one, and this is reported.
-fn lease_file(held: &Held<'_>, output: Output) -> Option<LeaseFile> {
+fn lease_file(held: &HoldOfRun<'_>, output: Output) -> Option<LeaseFile> {
     match LeaseFile::create(held.tokens(), || held.remaining()) {
         Ok(file) => Some(file),
         Err(why) => {
@@ -112,7 +112,7 @@ fn lease_file(held: &Held<'_>, output: Output) -> Option<LeaseFile> {
 
 /// Waits until enough is left of the lease to start a command under it. After a slow acquire that is the next renewal.
 async fn wait_for_room(
-    held: &Held<'_>,
+    held: &HoldOfRun<'_>,
     countdown: Countdown,
     clock: &Clock,
     signals: &mut Signals,
@@ -145,7 +145,7 @@ async fn until_there_is_room(
 /// A command that runs, and what is known of it.
 struct Watched<'a> {
     child: Child,
-    held: &'a Held<'a>,
+    held: &'a HoldOfRun<'a>,
     lease_file: Option<LeaseFile>,
     countdown: Countdown,
     output: Output,
@@ -182,15 +182,17 @@ impl Watched<'_> {
             let warned_for = warned_at.map(|warned_at| clock.stamp().since(&warned_at));
             let pause = match self.countdown.step(self.held.remaining(), warned_for) {
                 _ if is_killed => None,
-                Step::Wait(pause) if published == Written::NotYet => Some(pause.min(RENEWAL_CHECK)),
-                Step::Wait(pause) => Some(pause.min(LOOK)),
-                Step::Terminate => {
+                NextStep::Wait(pause) if published == Written::NotYet => {
+                    Some(pause.min(RENEWAL_CHECK))
+                }
+                NextStep::Wait(pause) => Some(pause.min(LOOK)),
+                NextStep::Terminate => {
                     warned_at = Some(clock.stamp());
                     self.report_at_risk();
                     self.terminate();
                     continue;
                 }
-                Step::Kill => {
+                NextStep::Kill => {
                     is_killed = true;
                     if let Some(ended) = self.kill() {
                         return Ok(ended);

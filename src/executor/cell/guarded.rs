@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::terms::Terms;
+use super::terms::CellTerms;
 use crate::model::key::Key;
 
 /// Data that can be changed only through a run: a change that is not checked against a lease does not compile.
@@ -38,7 +38,7 @@ pub struct GuardedCell<T> {
 /// A reader of the value holds a read lock of `terms`, a writer holds a write lock. The value's own lock satisfies the type
 /// system only: the terms of cells of any type are locked together.
 pub(crate) struct Content<T> {
-    pub(crate) terms: RwLock<Terms>,
+    pub(crate) terms: RwLock<CellTerms>,
     pub(crate) value: RwLock<Arc<T>>,
 }
 
@@ -58,7 +58,7 @@ impl<T> GuardedCell<T> {
     fn bound_to(key: Option<Key>, value: T) -> Self {
         Self {
             content: Arc::new(Content {
-                terms: RwLock::new(Terms::bound_to(key)),
+                terms: RwLock::new(CellTerms::bound_to(key)),
                 value: RwLock::new(Arc::new(value)),
             }),
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::RwLockWriteGuard;
 
 use super::staged::{AnyDraft, Drafts};
-use super::terms::Terms;
+use super::terms::CellTerms;
 use crate::executor::outcome::Cause;
 use crate::model::caught::drop_caught;
 
@@ -77,11 +77,11 @@ impl Cells {
         is_valid
     }
 
-    fn lock(&self) -> Vec<RwLockWriteGuard<'_, Terms>> {
+    fn lock(&self) -> Vec<RwLockWriteGuard<'_, CellTerms>> {
         self.drafts.iter().map(|d| d.terms().write()).collect()
     }
 
-    fn judge<E>(&self, locked: &[RwLockWriteGuard<'_, Terms>]) -> Result<(), Cause<E>> {
+    fn judge<E>(&self, locked: &[RwLockWriteGuard<'_, CellTerms>]) -> Result<(), Cause<E>> {
         for (terms, draft) in locked.iter().zip(&self.drafts) {
             terms.may_publish(draft.token(), identity(draft))?;
             if !draft.is_current() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::guarded::{Content, GuardedCell};
-use super::terms::Terms;
+use super::terms::CellTerms;
 use crate::model::error::Error;
 use crate::model::token::FencingToken;
 
@@ -109,7 +109,7 @@ pub(crate) type Drafts = BTreeMap<usize, Arc<dyn AnyDraft>>;
 
 /// A staged copy of any type, as the publishing sees it.
 pub(crate) trait AnyDraft: Any + Send + Sync {
-    fn terms(&self) -> &RwLock<Terms>;
+    fn terms(&self) -> &RwLock<CellTerms>;
     /// The token that the run writes this cell under.
     fn token(&self) -> FencingToken;
     /// No [`Staged`] of this copy was leaked.
@@ -122,7 +122,7 @@ pub(crate) trait AnyDraft: Any + Send + Sync {
 }
 
 impl<T: Send + Sync + 'static> AnyDraft for Draft<T> {
-    fn terms(&self) -> &RwLock<Terms> {
+    fn terms(&self) -> &RwLock<CellTerms> {
         &self.cell.terms
     }
 

@@ -1,4 +1,4 @@
-//! [`Terms`]: who may write to a cell.
+//! [`CellTerms`]: who may write to a cell.
 
 use crate::executor::outcome::{Cause, Refusal};
 use crate::model::commit::HeldKey;
@@ -7,7 +7,7 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
 #[derive(Default)]
-pub(crate) struct Terms {
+pub(crate) struct CellTerms {
     pub(crate) key: Option<Key>,
     token: Option<FencingToken>,
     reserved: Option<Reservation>,
@@ -20,7 +20,7 @@ struct Reservation {
     by: usize,
 }
 
-impl Terms {
+impl CellTerms {
     pub(crate) fn bound_to(key: Option<Key>) -> Self {
         Self {
             key,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::guarded::GuardedCell;
-use super::terms::Terms;
+use super::terms::CellTerms;
 
 mod sealed {
     pub trait Sealed {}
@@ -37,7 +37,7 @@ pub fn read_together<C: Together>(cells: C) -> C::Values {
 }
 
 /// Locks the cells in the order in which commits do; a cell that is named twice is locked once.
-fn lock<'a>(mut terms: Vec<&'a RwLock<Terms>>) -> Vec<RwLockReadGuard<'a, Terms>> {
+fn lock<'a>(mut terms: Vec<&'a RwLock<CellTerms>>) -> Vec<RwLockReadGuard<'a, CellTerms>> {
     terms.sort_unstable_by_key(|terms| std::ptr::from_ref(*terms).addr());
     terms.dedup_by_key(|terms| std::ptr::from_ref(*terms).addr());
     terms.into_iter().map(RwLock::read).collect()

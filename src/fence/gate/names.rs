@@ -6,7 +6,7 @@ use crate::model::txn::TxnId;
 
 /// What became of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Record {
+pub(super) enum CommitRecord {
     /// Its change runs, or panicked.
     Begun,
     Applied,
@@ -25,12 +25,12 @@ pub(super) enum Absent {
 /// The newest names by their time. All names up to the newest of those that were deleted count as deleted.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    kept: BTreeMap<TxnId, Record>,
+    kept: BTreeMap<TxnId, CommitRecord>,
     forgotten: Option<TxnId>,
 }
 
 impl Names {
-    pub(super) fn find(&self, name: TxnId) -> Result<Record, Absent> {
+    pub(super) fn find(&self, name: TxnId) -> Result<CommitRecord, Absent> {
         let is_forgotten = self.forgotten.is_some_and(|last| name <= last);
         let absent = if is_forgotten {
             Absent::Forgotten
@@ -40,7 +40,7 @@ impl Names {
         self.kept.get(&name).copied().ok_or(absent)
     }
 
-    pub(super) fn set(&mut self, name: TxnId, record: Record, limit: usize) {
+    pub(super) fn set(&mut self, name: TxnId, record: CommitRecord, limit: usize) {
         self.kept.insert(name, record);
         while self.kept.len() > limit {
             let Some((oldest, _)) = self.kept.pop_first() else {

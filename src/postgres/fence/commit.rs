@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::try_join;
 use tokio_postgres::Error as PgError;
 
-use super::connection::{Connection, Seen};
+use super::connection::{Answered, FenceConnection};
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
 use crate::fence::in_run::{LATE, patience, resolve_within};
@@ -37,7 +37,7 @@ pub(super) async fn commit<V, R, Fut>(
 where
     Fut: Future<Output = Result<PgDone<V>, PgStop<R>>>,
 {
-    let attempt = Attempt { shared, permit };
+    let attempt = FencedCommit { shared, permit };
     let limit = || attempt.before_the_end();
     let connection = attempt.connected(shared.pool.take(shared.is_pipelined));
     let connection = connection.await?;
@@ -99,12 +99,12 @@ where
 /// The end of the lease, in microseconds since 1970 by the server's clock; `None`: the server did not say its time.
 type Until = Option<i64>;
 
-struct Attempt<'a> {
+struct FencedCommit<'a> {
     shared: &'a Shared,
     permit: &'a CommitPermit,
 }
 
-impl Attempt<'_> {
+impl FencedCommit<'_> {
     fn left(&self) -> Duration {
         let now = self.shared.clock.stamp();
         self.permit.not_after.since(&now)
@@ -119,8 +119,8 @@ impl Attempt<'_> {
     /// A connection, if there is one in time.
     async fn connected(
         &self,
-        connecting: impl Future<Output = Result<Connection, Error>>,
-    ) -> Result<Connection, EffectError> {
+        connecting: impl Future<Output = Result<FenceConnection, Error>>,
+    ) -> Result<FenceConnection, EffectError> {
         let limit = self.before_the_end();
         let connected = self.shared.clock.timeout(limit, connecting).await;
         let connected = connected.unwrap_or_else(|| {
@@ -133,7 +133,7 @@ impl Attempt<'_> {
 
     /// Begins a transaction that has entered the fence, and answers the end of the lease by the
     /// server's clock: early, by the time of the answer. The error is `None` if no answer came.
-    async fn enter(&self, connection: &Connection) -> Result<Until, Option<PgError>> {
+    async fn enter(&self, connection: &FenceConnection) -> Result<Until, Option<PgError>> {
         let limit = milliseconds(self.left() + AFTER_THE_LEASE);
         let statements = entering(self.permit.locks(), self.permit.txn_id, limit);
         let begin = if connection.is_guarded {
@@ -142,7 +142,7 @@ impl Attempt<'_> {
             "BEGIN"
         };
         let statements = format!("{begin}; {statements}");
-        let mut seen = Seen::default();
+        let mut seen = Answered::default();
         let asked = connection.run_and_see(&statements, &mut seen);
         let limit = self.before_the_end();
         let answered = self.shared.clock.timeout(limit, asked).await;
@@ -155,8 +155,8 @@ impl Attempt<'_> {
     /// transaction, if there was one, is over, because `COMMIT` was not sent.
     async fn entered(
         &self,
-        mut connection: Connection,
-    ) -> Result<(Connection, Until), EffectError> {
+        mut connection: FenceConnection,
+    ) -> Result<(FenceConnection, Until), EffectError> {
         let mut entered = self.enter(&connection).await;
         if let Err(Some(error)) = &entered
             && connection.was_idle
@@ -213,7 +213,7 @@ impl Attempt<'_> {
     /// The server refuses a `COMMIT` that it executes after `until`: this process may be stopped here, and the request on its way.
     async fn seal_and_commit(
         &self,
-        connection: Connection,
+        connection: FenceConnection,
         until: Until,
     ) -> Result<Applied, EffectError> {
         let Some(until) = until else {
@@ -226,7 +226,7 @@ impl Attempt<'_> {
             return Err(EffectError::not_applied(error));
         }
         let statements = format!("{}; {RESET}", committing(self.permit.txn_id, until));
-        let mut seen = Seen::default();
+        let mut seen = Answered::default();
         let asked = connection.run_and_see(&statements, &mut seen);
         let clock = &self.shared.clock;
         let answered = clock.timeout(patience(self.left()), asked).await;
@@ -256,7 +256,7 @@ impl Attempt<'_> {
     }
 
     /// Whether the standbys have it that the server waits for.
-    async fn is_replicated(&self, connection: &Connection, seen: &Seen) -> bool {
+    async fn is_replicated(&self, connection: &FenceConnection, seen: &Answered) -> bool {
         let link = &connection.link;
         if link.is_unreplicated() {
             return false;
@@ -272,7 +272,7 @@ impl Attempt<'_> {
     /// Rolls the transaction back. An error if a statement of the work may have committed it.
     async fn roll_back(
         &self,
-        mut connection: Connection,
+        mut connection: FenceConnection,
         was_ended: &AtomicBool,
     ) -> Result<(), EffectError> {
         // Whoever still has the transaction could send statements behind ROLLBACK: in none, or in that of a later run.
@@ -297,7 +297,7 @@ impl Attempt<'_> {
 
 /// Closes the connection of a transaction for which nothing more is sent. No statement of the work arrives after that, so none can end the
 /// transaction after this function has read what was sent.
-fn close(connection: Connection, was_ended: &AtomicBool) -> Result<(), EffectError> {
+fn close(connection: FenceConnection, was_ended: &AtomicBool) -> Result<(), EffectError> {
     drop(connection);
     if was_ended.load(Ordering::Acquire) {
         return Err(ended());

@@ -1,4 +1,4 @@
-//! [`Connection`] and [`Pool`]: connections that are used by one caller at a time, and never again after a call without an end.
+//! [`FenceConnection`] and [`Pool`]: connections that are used by one caller at a time, and never again after a call without an end.
 
 use std::fmt;
 use std::pin::pin;
@@ -32,7 +32,7 @@ const NAME: &str = "leasehold fence";
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection. When it is dropped its socket is closed at once, and the server rolls back what is open.
-pub(super) struct Connection {
+pub(super) struct FenceConnection {
     pub(super) link: Link,
     runtime: Id,
     /// Nothing can be written over it outside of a transaction that begins as `READ WRITE`.
@@ -43,7 +43,7 @@ pub(super) struct Connection {
 
 /// What was answered to statements that were sent together.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Answered {
     /// To how many of them.
     pub(super) answers: usize,
     /// The last column of the first row, if it is a number.
@@ -54,7 +54,7 @@ pub(super) struct Seen {
 /// The name of the column that says since when the server [waits](waits) for its standbys.
 pub(super) const WAITS: &str = "waits";
 
-impl Connection {
+impl FenceConnection {
     /// Whether nobody else can send anything over it: no transaction that was lent to a work is left.
     pub(super) fn is_ours_alone(&mut self) -> bool {
         Arc::get_mut(&mut self.link.client).is_some()
@@ -81,7 +81,7 @@ impl Connection {
     pub(super) async fn run_and_see(
         &self,
         statements: &str,
-        seen: &mut Seen,
+        seen: &mut Answered,
     ) -> Result<(), PgError> {
         let mut answers = pin!(self.link.client.simple_query_raw(statements).await?);
         while let Some(answer) = answers.next().await {
@@ -216,7 +216,7 @@ fn is_of_a_connect(option: &str) -> bool {
 pub(super) struct Pool {
     server: Server,
     clock: Clock,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<FenceConnection>>,
     redial: Mutex<Redial>,
 }
 
@@ -231,14 +231,14 @@ impl Pool {
     }
 
     /// A connection in which nothing is open. `is_guarded`: a guarded one, if there can be one.
-    pub(super) async fn take(&self, is_guarded: bool) -> Result<Connection, Error> {
+    pub(super) async fn take(&self, is_guarded: bool) -> Result<FenceConnection, Error> {
         let is_guarded = is_guarded && self.server.guarded.is_some();
         let runtime = runtime::id("postgresql")?;
         let idle = {
             let mut idle = self.idle.lock();
             idle.retain(|connection| !connection.link.client.is_closed());
             let is_meant =
-                |idle: &Connection| idle.runtime == runtime && idle.is_guarded == is_guarded;
+                |idle: &FenceConnection| idle.runtime == runtime && idle.is_guarded == is_guarded;
             let ours = idle.iter().position(is_meant);
             ours.map(|at| idle.swap_remove(at))
         };
@@ -254,7 +254,7 @@ impl Pool {
 
     /// `None`: no connection, or one over which the option did not arrive. A pooler may refuse it, or drop it. While the server refuses
     /// all, [`dial`](Self::dial) alone tries.
-    async fn dial_guarded(&self, config: &Config) -> Option<Connection> {
+    async fn dial_guarded(&self, config: &Config) -> Option<FenceConnection> {
         if !self.pause().is_zero() {
             return None;
         }
@@ -266,7 +266,7 @@ impl Pool {
     }
 
     /// A connection that was not kept, and is not guarded. The next attempt after one that failed waits.
-    pub(super) async fn dial(&self) -> Result<Connection, Error> {
+    pub(super) async fn dial(&self) -> Result<FenceConnection, Error> {
         let pause = self.pause();
         if !pause.is_zero() {
             self.clock.sleep(pause).await;
@@ -286,7 +286,7 @@ impl Pool {
         self.redial.lock().delay(&self.clock.stamp())
     }
 
-    async fn dial_with(&self, config: &Config) -> Result<Connection, Error> {
+    async fn dial_with(&self, config: &Config) -> Result<FenceConnection, Error> {
         let (server, runtime) = (&self.server, runtime::id("postgresql")?);
         let limit = (&self.clock, server.limit);
         let ready = &server.dialer.ready(limit).await?;
@@ -298,7 +298,7 @@ impl Pool {
         let link = Link::drive(dialled, false, |_| {});
         let trusted = self.in_time(link.trust_owners(false)).await?;
         trusted.map_err(|error| fault::into_error("connect", error))?;
-        Ok(Connection {
+        Ok(FenceConnection {
             link,
             runtime,
             is_guarded: false,
@@ -317,7 +317,7 @@ impl Pool {
     }
 
     /// Keeps a connection in which nothing is open and every answer has come.
-    pub(super) fn put_back(&self, mut connection: Connection) {
+    pub(super) fn put_back(&self, mut connection: FenceConnection) {
         connection.was_idle = true;
         if connection.link.client.is_closed() || connection.link.is_unreplicated() {
             return;

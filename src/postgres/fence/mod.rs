@@ -27,7 +27,7 @@ use crate::model::token::FencingToken;
 use crate::postgres::PostgresOptions;
 use crate::postgres::store::waits;
 use commit::columns;
-use connection::{Connection, Pool, Server, WAITS};
+use connection::{FenceConnection, Pool, Server, WAITS};
 
 /// How often a call is repeated after a serialization failure or a deadlock, which ended it without an effect.
 const TRIES: u32 = 5;
@@ -245,7 +245,7 @@ pub type PgCommit<V, R> = BoxFuture<'static, Result<Result<Applied<V>, R>, Effec
 
 impl Shared {
     /// Deletes old names. Without a schema there are none.
-    async fn sweep(&self, connection: Connection) {
+    async fn sweep(&self, connection: FenceConnection) {
         match self.ask(&connection, postgres::SWEEP, &[]).await {
             Some(Ok(_)) => self.pool.put_back(connection),
             Some(Err(error)) => {
@@ -256,7 +256,7 @@ impl Shared {
     }
 
     /// Keeps the connection of a commit. Now and then it deletes old names first, while the run goes on.
-    fn committed(&self, connection: Connection) {
+    fn committed(&self, connection: FenceConnection) {
         let commits = self.commits.fetch_add(1, Ordering::Relaxed);
         if commits % SWEEP_EVERY < SWEEP_EVERY - 1 {
             return self.pool.put_back(connection);
@@ -268,7 +268,7 @@ impl Shared {
     /// One statement, for at most as long as the fence waits and a second more; `None` if no answer came.
     async fn ask(
         &self,
-        connection: &Connection,
+        connection: &FenceConnection,
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Option<Result<Row, tokio_postgres::Error>> {
@@ -328,7 +328,7 @@ impl Shared {
     }
 
     /// Whether the standbys have it that the server waits for.
-    async fn is_replicated(&self, connection: &Connection, row: &Row) -> bool {
+    async fn is_replicated(&self, connection: &FenceConnection, row: &Row) -> bool {
         let link = &connection.link;
         match row.try_get::<_, Option<f64>>(WAITS) {
             _ if link.is_unreplicated() => false,

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::connection::{Connection, Parameters};
-use super::fault::Failure;
+use super::fault::NoAnswer;
 use super::link::waits;
 use super::owner::Owner;
 use crate::model::holder::Label;
@@ -50,7 +50,7 @@ const TIDY: &str = "SELECT leasehold.tidy()";
 const NOTIFY: &str = "SELECT pg_catalog.pg_notify('leasehold', $1) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.9::float8";
 
 /// The server's answer to an attempt.
-pub(super) enum Answer {
+pub(super) enum Attempted {
     Granted(FencingToken, Duration),
     /// Until a retry may succeed; `None`: it is called before.
     Busy(Option<Duration>),
@@ -73,7 +73,7 @@ pub(super) async fn ask(
     claim: &Claim,
     can_hear: bool,
     is_called: bool,
-) -> Result<Answer, Failure> {
+) -> Result<Attempted, NoAnswer> {
     let (key, owner, label) = (claim.key.as_str(), Owner(claim.owner), label(claim));
     let _turn = match is_called {
         true => None,
@@ -98,10 +98,10 @@ pub(super) async fn ask(
     let rows = answer?;
     let row = one(&rows)?;
     match read::<&str>(row, 0)? {
-        "granted" => Ok(Answer::Granted(token(row, 1)?, span(row, 2)?)),
-        "busy" => Ok(Answer::Busy(perhaps_span(row, 2)?)),
-        "withdrawn" => Ok(Answer::Withdrawn),
-        "closed" => Ok(Answer::Closed(span(row, 2)?)),
+        "granted" => Ok(Attempted::Granted(token(row, 1)?, span(row, 2)?)),
+        "busy" => Ok(Attempted::Busy(perhaps_span(row, 2)?)),
+        "withdrawn" => Ok(Attempted::Withdrawn),
+        "closed" => Ok(Attempted::Closed(span(row, 2)?)),
         _ => Err(unexpected()),
     }
 }
@@ -111,7 +111,7 @@ pub(super) async fn ask(
 pub(super) async fn renew(
     at: &Connection,
     owners: &[Owner],
-) -> Result<Vec<(usize, bool)>, Failure> {
+) -> Result<Vec<(usize, bool)>, NoAnswer> {
     let rows = at.renew(RENEW, &[(&owners, Type::UUID_ARRAY)]).await?;
     let position = |row: &Row| {
         let position = usize::try_from(read::<i64>(row, 0)?).ok();
@@ -122,24 +122,24 @@ pub(super) async fn renew(
 }
 
 /// Whether the claim held the key.
-pub(super) async fn release(at: &Connection, claim: &Claim) -> Result<bool, Failure> {
+pub(super) async fn release(at: &Connection, claim: &Claim) -> Result<bool, NoAnswer> {
     let rows = end(at, "release", RELEASE, claim, &[]).await?;
     read(one(&rows)?, 0)
 }
 
 /// As [`release`], and what is still on its way is refused.
-pub(super) async fn withdraw(at: &Connection, claim: &Claim) -> Result<(), Failure> {
+pub(super) async fn withdraw(at: &Connection, claim: &Claim) -> Result<(), NoAnswer> {
     end(at, "withdraw", WITHDRAW, claim, &[]).await.map(drop)
 }
 
 /// As [`release`], and nobody is granted the key for `rest`.
-pub(super) async fn rest(at: &Connection, claim: &Claim, rest: Duration) -> Result<bool, Failure> {
+pub(super) async fn rest(at: &Connection, claim: &Claim, rest: Duration) -> Result<bool, NoAnswer> {
     let rest = millis(rest.saturating_add(Duration::from_millis(1)));
     let rows = end(at, "release", REST, claim, &[(&rest, Type::INT8)]).await?;
     read(one(&rows)?, 0)
 }
 
-pub(super) async fn watch(at: &Connection, claim: &Claim) -> Result<(), Failure> {
+pub(super) async fn watch(at: &Connection, claim: &Claim) -> Result<(), NoAnswer> {
     let span = millis(claim.place_ttl.max(claim.ttl));
     let (key, owner) = (claim.key.as_str(), Owner(claim.owner));
     let parameters: Parameters<'_> = &[
@@ -150,7 +150,7 @@ pub(super) async fn watch(at: &Connection, claim: &Claim) -> Result<(), Failure>
     at.ask(WATCH, parameters).await.map(drop)
 }
 
-pub(super) async fn downgrade(at: &Connection, claim: &Claim) -> Result<Downgraded, Failure> {
+pub(super) async fn downgrade(at: &Connection, claim: &Claim) -> Result<Downgraded, NoAnswer> {
     let rows = end(at, "downgrade", DOWNGRADE, claim, &[]).await?;
     let row = one(&rows)?;
     match read::<&str>(row, 0)? {
@@ -168,7 +168,7 @@ async fn end(
     statement: &str,
     claim: &Claim,
     more: Parameters<'_>,
-) -> Result<Vec<Row>, Failure> {
+) -> Result<Vec<Row>, NoAnswer> {
     let (key, owner) = (claim.key.as_str(), Owner(claim.owner));
     let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
         vec![(&key, Type::TEXT), (&owner, Type::UUID)];
@@ -181,7 +181,7 @@ pub(super) async fn take_away(
     at: &Connection,
     key: &Key,
     after_ttl: bool,
-) -> Result<Option<Duration>, Failure> {
+) -> Result<Option<Duration>, NoAnswer> {
     let parameters: Parameters<'_> = &[(&key.as_str(), Type::TEXT), (&after_ttl, Type::BOOL)];
     let rows = at.end(key, "revoke", TAKE_AWAY, parameters).await?;
     let row = one(&rows)?;
@@ -193,13 +193,13 @@ pub(super) async fn look(
     at: &Connection,
     text: &str,
     is_prefix: bool,
-) -> Result<Vec<LockInfo>, Failure> {
+) -> Result<Vec<LockInfo>, NoAnswer> {
     let parameters: Parameters<'_> = &[(&text, Type::TEXT), (&is_prefix, Type::BOOL)];
     let rows = at.ask(LOOK, parameters).await?;
     rows.iter().map(info).collect()
 }
 
-fn info(row: &Row) -> Result<LockInfo, Failure> {
+fn info(row: &Row) -> Result<LockInfo, NoAnswer> {
     let key = Key::parse(read(row, 0)?).map_err(|_| unexpected())?;
     let label: Option<&str> = read(row, 1)?;
     let mode: Option<&str> = read(row, 3)?;
@@ -238,11 +238,11 @@ fn info(row: &Row) -> Result<LockInfo, Failure> {
 }
 
 /// Deletes what is over, if nobody has done so lately.
-pub(super) async fn tidy(at: &Connection) -> Result<(), Failure> {
+pub(super) async fn tidy(at: &Connection) -> Result<(), NoAnswer> {
     at.ask(TIDY, &[]).await.map(drop)
 }
 
-pub(super) async fn notify(at: &Connection, name: &str) -> Result<(), Failure> {
+pub(super) async fn notify(at: &Connection, name: &str) -> Result<(), NoAnswer> {
     at.ask(NOTIFY, &[(&name, Type::TEXT)]).await.map(drop)
 }
 
@@ -265,7 +265,7 @@ fn label(claim: &Claim) -> Cow<'_, str> {
     }
 }
 
-fn mode_of(letter: &str) -> Result<LockMode, Failure> {
+fn mode_of(letter: &str) -> Result<LockMode, NoAnswer> {
     match letter {
         "x" => Ok(LockMode::Exclusive),
         "r" => Ok(LockMode::Read),
@@ -279,37 +279,37 @@ fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn one(rows: &[Row]) -> Result<&Row, Failure> {
+fn one(rows: &[Row]) -> Result<&Row, NoAnswer> {
     match rows {
         [row] => Ok(row),
         _ => Err(unexpected()),
     }
 }
 
-fn read<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failure> {
+fn read<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, NoAnswer> {
     row.try_get(column).map_err(|_| unexpected())
 }
 
-fn token(row: &Row, column: usize) -> Result<FencingToken, Failure> {
+fn token(row: &Row, column: usize) -> Result<FencingToken, NoAnswer> {
     let number = u64::try_from(read::<i64>(row, column)?).map_err(|_| unexpected())?;
-    FencingToken::new(number).map_err(Failure::NotSent)
+    FencingToken::new(number).map_err(NoAnswer::NotSent)
 }
 
-fn perhaps_span(row: &Row, column: usize) -> Result<Option<Duration>, Failure> {
+fn perhaps_span(row: &Row, column: usize) -> Result<Option<Duration>, NoAnswer> {
     match read::<Option<i64>>(row, column)? {
         Some(_) => span(row, column).map(Some),
         None => Ok(None),
     }
 }
 
-fn span(row: &Row, column: usize) -> Result<Duration, Failure> {
+fn span(row: &Row, column: usize) -> Result<Duration, NoAnswer> {
     let millis = u64::try_from(read::<i64>(row, column)?).map_err(|_| unexpected())?;
     Ok(Duration::from_millis(millis))
 }
 
 /// Another program has replaced a function.
-fn unexpected() -> Failure {
-    Failure::Unanswered(
+fn unexpected() -> NoAnswer {
+    NoAnswer::Unanswered(
         "a function of the schema leasehold answered what it never does; compare it with `leasehold sql postgres`",
     )
 }

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::fault::{self, Failure};
+use super::fault::{self, NoAnswer};
 use super::link::Link;
 use super::preflight::Server;
 use super::target::Target;
@@ -43,7 +43,7 @@ pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 /// One connection of one runtime, for one purpose. Made on first use.
 pub(super) struct Connection {
     target: Arc<Target>,
-    inner: Reconnecting<Live>,
+    inner: Reconnecting<LiveLink>,
     asks: Semaphore,
     asked: OneAtATime,
     ended: OneAtATime,
@@ -72,12 +72,12 @@ pub(super) struct Turn<'a> {
 }
 
 #[derive(Clone)]
-struct Live {
+struct LiveLink {
     link: Arc<Link>,
     server: Arc<Server>,
 }
 
-impl dial::Live for Live {
+impl dial::Live for LiveLink {
     fn is_dead(&self) -> bool {
         self.link.health.is_dead()
     }
@@ -122,7 +122,7 @@ impl Connection {
     /// # Errors
     ///
     /// If other calls about the key took too long a moment ago, or if there is no turn in time.
-    pub(super) async fn turn(&self, key: &Key) -> Result<Turn<'_>, Failure> {
+    pub(super) async fn turn(&self, key: &Key) -> Result<Turn<'_>, NoAnswer> {
         let clock = &self.target.clock;
         let of_key = self.asked.of(key);
         let turn = async {
@@ -133,7 +133,7 @@ impl Connection {
             }
         };
         let turn = clock.timeout(TURN, turn).await;
-        let turn = turn.ok_or_else(|| Failure::NotSent(fault::too_many()))?;
+        let turn = turn.ok_or_else(|| NoAnswer::NotSent(fault::too_many()))?;
         self.ensure_free(key, "acquire")?;
         Ok(turn)
     }
@@ -150,12 +150,12 @@ impl Connection {
         doing: &'static str,
         statement: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, NoAnswer> {
         // An error says that it was closed, which nobody does.
         let _turn = self.ended.of(key).acquire_owned().await.ok();
         self.ensure_free(key, doing)?;
         let mut answer = self.ask(statement, parameters).await;
-        if answer.as_ref().is_err_and(Failure::is_blocked) {
+        if answer.as_ref().is_err_and(NoAnswer::is_blocked) {
             // It changed nothing. Requests for other keys went between the two.
             answer = self.ask(statement, parameters).await;
         }
@@ -164,19 +164,19 @@ impl Connection {
     }
 
     /// That no call about the key took too long a moment ago.
-    fn ensure_free(&self, key: &Key, doing: &str) -> Result<(), Failure> {
+    fn ensure_free(&self, key: &Key, doing: &str) -> Result<(), NoAnswer> {
         let now = self.target.clock.stamp();
         let mut blocked = self.blocked.lock();
         blocked.retain(|_, since| now.since(since) < BLOCKED_FOR);
         if blocked.contains_key(key) {
-            return Err(Failure::NotSent(fault::blocked(doing)));
+            return Err(NoAnswer::NotSent(fault::blocked(doing)));
         }
         Ok(())
     }
 
     /// Notes whether other calls about the key took too long.
-    pub(super) fn note<T>(&self, key: &Key, answer: &Result<T, Failure>) {
-        if answer.as_ref().is_err_and(Failure::is_blocked) {
+    pub(super) fn note<T>(&self, key: &Key, answer: &Result<T, NoAnswer>) {
+        if answer.as_ref().is_err_and(NoAnswer::is_blocked) {
             let now = self.target.clock.stamp();
             self.blocked.lock().insert(key.clone(), now);
         }
@@ -191,7 +191,7 @@ impl Connection {
         &self,
         statement: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, NoAnswer> {
         self.send(statement, parameters, HELD_UP).await
     }
 
@@ -200,7 +200,7 @@ impl Connection {
         &self,
         statement: &str,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<Row>, NoAnswer> {
         self.send(statement, parameters, PATIENCE).await
     }
 
@@ -209,28 +209,28 @@ impl Connection {
         statement: &str,
         parameters: Parameters<'_>,
         patience: Duration,
-    ) -> Result<Vec<Row>, Failure> {
-        let link = self.ready().await.map_err(Failure::NotSent)?.link;
+    ) -> Result<Vec<Row>, NoAnswer> {
+        let link = self.ready().await.map_err(NoAnswer::NotSent)?.link;
         let clock = &self.target.clock;
         let in_flight = InFlight::begin(clock, &link.health).patient(patience);
         let asked = link.client.query_typed(statement, parameters);
         let answer = clock.timeout(self.target.options.timeout, asked).await;
         let answer = match answer {
-            Some(Ok(_)) if link.is_unreplicated() => Err(Failure::Unanswered(
+            Some(Ok(_)) if link.is_unreplicated() => Err(NoAnswer::Unanswered(
                 "the server stopped waiting for its standbys",
             )),
             Some(Ok(rows)) => match waits(&rows) {
-                Some(since) if !self.has_waited(&link, since).await => Err(Failure::Unanswered(
+                Some(since) if !self.has_waited(&link, since).await => Err(NoAnswer::Unanswered(
                     "the server's settings changed while it waited for its standbys",
                 )),
                 _ => Ok(rows),
             },
-            Some(Err(error)) => Err(Failure::of(error)),
-            None => return Err(Failure::Unanswered("no answer in time")),
+            Some(Err(error)) => Err(NoAnswer::of(error)),
+            None => return Err(NoAnswer::Unanswered("no answer in time")),
         };
         let health = in_flight.end();
         match &answer {
-            Err(Failure::Unanswered(_)) => health.give_up(),
+            Err(NoAnswer::Unanswered(_)) => health.give_up(),
             // The next connection finds the new primary.
             Err(failure) if failure.is_of_another_server() => health.give_up(),
             Err(_) => health.answered(),
@@ -253,7 +253,7 @@ impl Connection {
         self.target.seen()
     }
 
-    async fn ready(&self) -> Result<Live, Error> {
+    async fn ready(&self) -> Result<LiveLink, Error> {
         let connect = || connect(Arc::clone(&self.target));
         let ended = || {
             Error::unavailable(
@@ -269,7 +269,7 @@ fn waits(rows: &[Row]) -> Option<f64> {
     rows.first()?.try_get("waits").ok()?
 }
 
-async fn connect(target: Arc<Target>) -> Result<Live, Error> {
+async fn connect(target: Arc<Target>) -> Result<LiveLink, Error> {
     let options = &target.options;
     let link = target.connect(options.config.clone(), |_| {}).await?;
     let seen = target.seen();
@@ -280,7 +280,7 @@ async fn connect(target: Arc<Target>) -> Result<Live, Error> {
     server.check(options)?;
     target.saw(&server.life);
     target.compare(&server);
-    Ok(Live {
+    Ok(LiveLink {
         link: Arc::new(link),
         server: Arc::new(server),
     })

@@ -13,7 +13,7 @@ use crate::store::url::is_unknown_host;
 
 /// Why a request has no answer that could be used.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum NoAnswer {
     /// It was not sent.
     NotSent(Error),
     /// The server refused it. Nothing was done, and nothing will be.
@@ -22,7 +22,7 @@ pub(super) enum Failure {
     Unanswered(&'static str),
 }
 
-impl Failure {
+impl NoAnswer {
     pub(super) fn of(error: PgError) -> Self {
         match code(&error) {
             Some(code) if proves_an_abort(code) => Self::Refused(error),

@@ -21,20 +21,20 @@ use crate::store::dial::{self, Pooled, Reconnecting};
 /// The listening connection of one runtime. Made on first use.
 pub(super) struct Listener {
     target: Arc<Target>,
-    inner: Reconnecting<Live>,
+    inner: Reconnecting<LiveListener>,
 }
 
 #[derive(Clone)]
-struct Live {
+struct LiveListener {
     link: Arc<Link>,
-    waiters: Waiters,
+    waiters: HintsByName,
 }
 
 /// Who waits for a message, by what the server's messages call them. It ends with the connection's driver, and then every hint
 /// resolves.
-type Waiters = Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>;
+type HintsByName = Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>;
 
-impl dial::Live for Live {
+impl dial::Live for LiveListener {
     fn is_dead(&self) -> bool {
         self.link.health.is_dead()
     }
@@ -77,7 +77,7 @@ impl Listener {
         Some(register(&live.waiters, name))
     }
 
-    async fn waiters(&self) -> Result<Waiters, Error> {
+    async fn waiters(&self) -> Result<HintsByName, Error> {
         let connect = || connect(Arc::clone(&self.target));
         let ended = || {
             Error::unavailable(
@@ -88,7 +88,7 @@ impl Listener {
     }
 }
 
-fn register(waiters: &Waiters, name: String) -> oneshot::Receiver<()> {
+fn register(waiters: &HintsByName, name: String) -> oneshot::Receiver<()> {
     let (wake, woken) = oneshot::channel();
     let mut waiters = waiters.lock();
     make_room(&mut waiters, |all| all.iter().any(|one| !one.is_closed()));
@@ -98,9 +98,9 @@ fn register(waiters: &Waiters, name: String) -> oneshot::Receiver<()> {
     woken
 }
 
-async fn connect(target: Arc<Target>) -> Result<Live, Error> {
+async fn connect(target: Arc<Target>) -> Result<LiveListener, Error> {
     let options = &target.options;
-    let waiters = Waiters::default();
+    let waiters = HintsByName::default();
     let mut to_wake = Wakes(Arc::clone(&waiters));
     let connecting = target.connect(options.listening(), move |name| to_wake.wake(name));
     let link = connecting.await?;
@@ -108,7 +108,7 @@ async fn connect(target: Arc<Target>) -> Result<Live, Error> {
     let listening = target.clock.timeout(options.timeout, listening).await;
     let listening = listening.ok_or_else(|| silent(&target))?;
     listening.map_err(|error| fault::not_connected("listen", options, error))?;
-    Ok(Live {
+    Ok(LiveListener {
         link: Arc::new(link),
         waiters,
     })
@@ -123,7 +123,7 @@ impl fmt::Debug for Listener {
 }
 
 /// The end of the waiters that the connection's driver owns.
-struct Wakes(Waiters);
+struct Wakes(HintsByName);
 
 impl Wakes {
     fn wake(&mut self, name: &str) {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::calls::{self, Answer, Downgraded};
+use super::calls::{self, Attempted, Downgraded};
 use super::connection::Connection;
-use super::fault::{self, Failure};
+use super::fault::{self, NoAnswer};
 use super::options::PostgresOptions;
 use super::owner::Owner;
 use super::pool::{ConnectionPool, Purpose};
@@ -252,7 +252,7 @@ impl Store for PostgresStore {
         let connection = self.client.connection()?;
         let is_called = self.client.take_call(claim.owner);
         let answer = calls::ask(&connection, claim, self.client.wakes, is_called).await;
-        if answer.as_ref().is_err_and(Failure::is_untranslatable) {
+        if answer.as_ref().is_err_and(NoAnswer::is_untranslatable) {
             let server = connection.server().await?;
             return Err(fault::untranslatable(
                 claim.label.as_str(),
@@ -260,16 +260,16 @@ impl Store for PostgresStore {
             ));
         }
         match answer.map_err(|failure| failure.into_error("acquire"))? {
-            Answer::Granted(token, ttl) => {
+            Attempted::Granted(token, ttl) => {
                 let grant = Grant::new(claim.clone(), token, GrantProof::of(ttl));
                 Ok(Acquired::Granted(grant))
             }
-            Answer::Busy(remaining) => Ok(Acquired::Busy { remaining }),
-            Answer::Withdrawn => Err(Error::invalid(format!(
+            Attempted::Busy(remaining) => Ok(Acquired::Busy { remaining }),
+            Attempted::Withdrawn => Err(Error::invalid(format!(
                 "this claim was withdrawn, or became a reader's: key={}; make a new claim",
                 claim.key
             ))),
-            Answer::Closed(retry_after) => Ok(Acquired::NotReady { retry_after }),
+            Attempted::Closed(retry_after) => Ok(Acquired::NotReady { retry_after }),
         }
     }
 
@@ -389,7 +389,7 @@ impl Store for PostgresStore {
     }
 }
 
-fn released(held: Result<bool, Failure>) -> Released {
+fn released(held: Result<bool, NoAnswer>) -> Released {
     match held {
         Ok(true) => Released::Released,
         Ok(false) => Released::AlreadyGone,

@@ -34,7 +34,7 @@ const SETTLE: Duration = Duration::from_millis(250);
 const FOLLOW_PAUSE: Duration = Duration::from_millis(5);
 
 /// What came of a task.
-enum Event {
+enum TaskEnd {
     Joined(Result<Option<LockGuard>, Error>),
     /// The members' key, as the store reports it.
     Members(Result<Option<LockInfo>, Error>),
@@ -52,7 +52,7 @@ enum Event {
 /// What a member waits for.
 enum Next {
     Stop,
-    Event(Event),
+    TaskEnd(TaskEnd),
     /// The membership was lost.
     Lost,
     Time,
@@ -70,7 +70,7 @@ pub(super) struct Serve<W> {
     /// All that takes part, as far as it was seen.
     members: Vec<Member>,
     plan: Plan,
-    tasks: JoinSet<Event>,
+    tasks: JoinSet<TaskEnd>,
     /// The call that joins, if one is in progress.
     joining: Option<AbortHandle>,
     /// When the members are looked at next; `None` while they are.
@@ -153,7 +153,7 @@ where
             }
             match self.next(&clock).await {
                 Next::Stop => self.leave(),
-                Next::Event(event) => self.take(event),
+                Next::TaskEnd(event) => self.take(event),
                 Next::Lost => {
                     self.membership = None;
                     self.join(Duration::ZERO);
@@ -193,7 +193,7 @@ where
         tokio::select! {
             biased;
             () = self.stop.cancelled(), if !self.is_leaving => Next::Stop,
-            event = event => Next::Event(event),
+            event = event => Next::TaskEnd(event),
             () = lost => Next::Lost,
             () = woken => Next::Time,
         }
@@ -207,7 +207,7 @@ where
         let clock = self.clock();
         self.joining = Some(self.tasks.spawn(async move {
             clock.sleep(pause).await;
-            Event::Joined(lock.acquire_within(WAIT).await)
+            TaskEnd::Joined(lock.acquire_within(WAIT).await)
         }));
     }
 
@@ -222,7 +222,7 @@ where
             self.is_resigning = true;
             self.tasks.spawn(async move {
                 let _ = membership.release().await;
-                Event::Resigned
+                TaskEnd::Resigned
             });
         }
     }
@@ -247,7 +247,7 @@ where
         self.look_at = None;
         let (manager, key) = (self.manager.clone(), self.terms.members_key());
         self.tasks
-            .spawn(async move { Event::Members(manager.inspect(key).await) });
+            .spawn(async move { TaskEnd::Members(manager.inspect(key).await) });
     }
 
     fn look_again(&mut self) {
@@ -269,7 +269,7 @@ where
                     let (manager, key) = (self.manager.clone(), self.terms.key(shard));
                     self.tasks.spawn(async move {
                         let info = manager.inspect(key).await.ok().flatten();
-                        Event::Looked(shard, info.and_then(|info| info.queue) > Some(0))
+                        TaskEnd::Looked(shard, info.and_then(|info| info.queue) > Some(0))
                     });
                 }
                 Order::Follow(shard) => {
@@ -284,7 +284,7 @@ where
                             manager.handle.context().pause(pause).await;
                             pause *= 2;
                         }
-                        Event::Followed(shard)
+                        TaskEnd::Followed(shard)
                     });
                 }
                 Order::Leave(shard) => {
@@ -301,15 +301,15 @@ where
         let asking = self.tasks.spawn(async move {
             // A fence is not ours, and may panic.
             let asked = AssertUnwindSafe(lock.acquire_within(wait)).catch_unwind();
-            Event::Asked(shard, round, asked.await.unwrap_or_else(panicked))
+            TaskEnd::Asked(shard, round, asked.await.unwrap_or_else(panicked))
         });
         self.asking.insert(shard, asking);
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: TaskEnd) {
         let now = self.now();
         match event {
-            Event::Joined(Ok(Some(membership))) => {
+            TaskEnd::Joined(Ok(Some(membership))) => {
                 self.joining = None;
                 if self.is_leaving {
                     drop(membership);
@@ -318,53 +318,53 @@ where
                     self.look_at = Some(now + self.settle());
                 }
             }
-            Event::Joined(Ok(None)) => self.join(Duration::ZERO),
-            Event::Joined(Err(error)) if error.is_retryable() => {
+            TaskEnd::Joined(Ok(None)) => self.join(Duration::ZERO),
+            TaskEnd::Joined(Err(error)) if error.is_retryable() => {
                 tracing::debug!(target: "leasehold::shards", %error, "the membership was not granted");
                 let pause = self.manager.handle.context().retry_pause();
                 self.join(pause);
             }
-            Event::Members(Ok(info)) => {
+            TaskEnd::Members(Ok(info)) => {
                 self.look_again();
                 let labels = info.map(|info| info.labels).unwrap_or_default();
                 self.saw(labels.iter().filter_map(Member::of).collect());
             }
-            Event::Members(Err(error)) if error.is_retryable() => {
+            TaskEnd::Members(Err(error)) if error.is_retryable() => {
                 tracing::debug!(target: "leasehold::shards", %error, "the members were not seen");
                 self.look_again();
             }
-            Event::Resigned => {
+            TaskEnd::Resigned => {
                 self.is_resigning = false;
                 self.look_at = Some(now);
             }
-            Event::Asked(shard, round, Ok(Some(guard))) => self.granted(shard, round, guard),
-            Event::Asked(shard, round, Ok(None)) => {
+            TaskEnd::Asked(shard, round, Ok(Some(guard))) => self.granted(shard, round, guard),
+            TaskEnd::Asked(shard, round, Ok(None)) => {
                 if self.plan.waits(shard, round) {
                     self.ask(shard, round, WAIT);
                 }
             }
-            Event::Asked(shard, round, Err(error)) if error.is_retryable() => {
+            TaskEnd::Asked(shard, round, Err(error)) if error.is_retryable() => {
                 tracing::debug!(target: "leasehold::shards", shard, %error, "a shard was asked for in vain");
                 self.plan.failed(shard, round, now);
             }
             // The others are served.
-            Event::Asked(shard, round, Err(error))
+            TaskEnd::Asked(shard, round, Err(error))
                 if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied) =>
             {
                 if self.plan.failed(shard, round, now) {
                     tracing::warn!(target: "leasehold::shards", shard, %error, "a shard has no owner here");
                 }
             }
-            Event::Asked(.., Err(error))
-            | Event::Joined(Err(error))
-            | Event::Members(Err(error)) => {
+            TaskEnd::Asked(.., Err(error))
+            | TaskEnd::Joined(Err(error))
+            | TaskEnd::Members(Err(error)) => {
                 self.fail(error);
             }
-            Event::Looked(shard, is_waited_for) => {
+            TaskEnd::Looked(shard, is_waited_for) => {
                 self.plan.looked(shard, is_waited_for, now);
             }
-            Event::Followed(shard) => self.plan.followed(shard),
-            Event::Ended(shard, how) => {
+            TaskEnd::Followed(shard) => self.plan.followed(shard),
+            TaskEnd::Ended(shard, how) => {
                 self.owned.remove(&shard);
                 let order = self.plan.ended(shard, how, now);
                 self.obey(order.into_iter().collect());
@@ -389,7 +389,7 @@ where
         let work = Arc::clone(&self.work);
         self.tasks.spawn(async move {
             let how = tenure.run(|shard| work(shard)).await;
-            Event::Ended(index, how)
+            TaskEnd::Ended(index, how)
         });
     }
 

@@ -41,7 +41,7 @@ pub(super) enum Judged {
 }
 
 /// What `judge.lua` answers.
-enum Verdict {
+enum Judgement {
     Mark(Mark),
     /// With the marker, which says until when.
     Waits(Duration, String),
@@ -111,9 +111,9 @@ impl Reached {
         let was_judged = self.client.judged.lock().contains(&self.slot);
         if !is_noted && !was_judged {
             // Only a marker that was written just now: another may be of a flush that another client has noticed.
-            if let Verdict::New(_, mark) = &verdict {
+            if let Judgement::New(_, mark) = &verdict {
                 verdict = self.asked(mark).await?;
-                if let Verdict::Waits(_, mark) = &verdict
+                if let Judgement::Waits(_, mark) = &verdict
                     && self.is_known_for_long().await
                 {
                     verdict = self.asked(mark).await?;
@@ -121,7 +121,7 @@ impl Reached {
             }
         }
         for _ in 0..OPENING_TRIES {
-            let Verdict::Closed(_) = verdict else { break };
+            let Judgement::Closed(_) = verdict else { break };
             verdict = self.asked("").await?;
         }
         let at = sent.on(ClockKind::Boot);
@@ -133,7 +133,7 @@ impl Reached {
     }
 
     /// Asks for the age of a server at which nobody has used the prefix, or the slot, before this marker.
-    async fn asked(&self, mark: &str) -> Result<Verdict, Failure> {
+    async fn asked(&self, mark: &str) -> Result<Judgement, Failure> {
         let opens = self.call(mark).by_text(&JUDGE);
         self.verdict(self.session.ask(&opens).await?)
     }
@@ -154,7 +154,7 @@ impl Reached {
             Ok(answer) => first.verdict(answer),
             Err(failure) => Err(failure),
         };
-        let Ok(Verdict::Mark(mark)) = verdict else {
+        let Ok(Judgement::Mark(mark)) = verdict else {
             return false;
         };
         let id = mark.text.split(' ').nth(1).unwrap_or_default();
@@ -177,32 +177,32 @@ impl Reached {
             compared => compared,
         };
         let verdict = compared.and_then(|answer| self.verdict(answer));
-        let is_same = matches!(&verdict, Ok(Verdict::Mark(now)) if now.text == mark.text);
+        let is_same = matches!(&verdict, Ok(Judgement::Mark(now)) if now.text == mark.text);
         if !is_same {
             self.session.forget(self.slot, mark);
         }
-        if let Ok(Verdict::Replica) = verdict {
+        if let Ok(Judgement::Replica) = verdict {
             self.connection.outdated(&self.session);
         }
         is_same
     }
 
-    fn settle(&self, verdict: Verdict) -> Result<Judged, Failure> {
+    fn settle(&self, verdict: Judgement) -> Result<Judged, Failure> {
         let (client, address) = (&self.client, self.connection.address());
         let left = match verdict {
-            Verdict::Mark(mark) => {
+            Judgement::Mark(mark) => {
                 client.is_wait_logged.store(false, Ordering::Relaxed);
                 client.judged.lock().insert(self.slot);
                 let mark = Arc::new(mark);
                 self.session.learn(self.slot, Arc::clone(&mark));
                 return Ok(Judged::Mark(mark));
             }
-            Verdict::Replica => {
+            Judgement::Replica => {
                 let error = self.connection.outdated(&self.session);
                 return Err(Failure::Answered(error));
             }
-            Verdict::Closed(left) => return Ok(Judged::Waits(left.min(OPENING_PAUSE))),
-            Verdict::Waits(left, _) | Verdict::New(left, _) => left,
+            Judgement::Closed(left) => return Ok(Judged::Waits(left.min(OPENING_PAUSE))),
+            Judgement::Waits(left, _) | Judgement::New(left, _) => left,
         };
         if !client.is_wait_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -238,7 +238,7 @@ impl Reached {
         .written(format_args!("{}", options.database()))
     }
 
-    fn verdict(&self, answer: Value) -> Result<Verdict, Failure> {
+    fn verdict(&self, answer: Value) -> Result<Judgement, Failure> {
         let names = &self.client.options().names;
         verdict(names, self.slot, &answer, self.client.now()).map_err(Failure::Answered)
     }
@@ -250,7 +250,7 @@ fn verdict(
     slot: Option<Slot>,
     answer: &Value,
     now: Stamp,
-) -> Result<Verdict, Error> {
+) -> Result<Judgement, Error> {
     let unexpected = || unexpected_reply("judge the server");
     let (marker, token) = (names.marker(slot), names.token(slot));
     let answer = text(answer).ok_or_else(unexpected)?;
@@ -264,18 +264,18 @@ fn verdict(
         "mark" => {
             let (micros, mark) = numbered()?;
             let micros = u64::try_from(micros).map_err(|_| unexpected())?;
-            Ok(Verdict::Mark(Mark::new(mark, micros, now)))
+            Ok(Judgement::Mark(Mark::new(mark, micros, now)))
         }
         "wait" | "closed" | "new" => {
             let (left, mark) = numbered()?;
             let left = millis(left).ok_or_else(unexpected)?;
             Ok(match word {
-                "new" => Verdict::New(left, mark),
-                "closed" => Verdict::Closed(left),
-                _ => Verdict::Waits(left, mark),
+                "new" => Judgement::New(left, mark),
+                "closed" => Judgement::Closed(left),
+                _ => Judgement::Waits(left, mark),
             })
         }
-        "replica" => Ok(Verdict::Replica),
+        "replica" => Ok(Judgement::Replica),
         "ttl" => Err(Error::invalid(format!(
             "the clients of this prefix agreed on another max_ttl: theirs={rest}ms; use the same, or stop all of them and delete the key {marker} (in a cluster, every key that ends in :leasehold:marker)"
         ))),

@@ -27,7 +27,7 @@ const MOST_RETRIES: u32 = 6;
 const BACK_OFF: Duration = Duration::from_micros(500);
 const MOST_DOUBLINGS: u32 = 3;
 
-enum Answer {
+enum MemberAnswer {
     Voted(Result<Vote, Error>, Stamp),
     Raised(Result<Raised, Error>),
 }
@@ -158,7 +158,7 @@ fn ask_all<M: Member>(
     votes: &VoteSet,
     sent_at: &Stamp,
     count: &mut VoteCount,
-) -> Round<Answer> {
+) -> Round<MemberAnswer> {
     let floor = electorate.estimate.lock().floor(sent_at);
     let clock = electorate.clock.clone();
     let mut round = Round::new(home.clone(), clock, patience(claim.ttl));
@@ -182,7 +182,7 @@ fn ask_all<M: Member>(
         let vote = vote(Arc::clone(electorate), ballot);
         round.ask(
             member,
-            vote.map(|(vote, answered_at)| Answer::Voted(vote, answered_at)),
+            vote.map(|(vote, answered_at)| MemberAnswer::Voted(vote, answered_at)),
         );
     }
     round
@@ -193,7 +193,7 @@ async fn count_votes<M: Member>(
     electorate: &Arc<Electorate<M>>,
     attempt: &Claim,
     sent_at: &Stamp,
-    round: &mut Round<Answer>,
+    round: &mut Round<MemberAnswer>,
     count: &mut VoteCount,
 ) -> Option<(FencingToken, Duration)> {
     loop {
@@ -207,7 +207,7 @@ async fn count_votes<M: Member>(
             continue;
         };
         match answer {
-            Answer::Voted(Ok(vote), answered_at) => match vote.acquired {
+            MemberAnswer::Voted(Ok(vote), answered_at) => match vote.acquired {
                 Acquired::Busy { remaining } => count.busy(seat, remaining),
                 Acquired::NotReady { retry_after } => count.not_ready(seat, retry_after),
                 Acquired::Granted(grant) => {
@@ -220,19 +220,21 @@ async fn count_votes<M: Member>(
                         let member = Arc::clone(&electorate.members[seat]);
                         let attempt = attempt.clone();
                         round.ask(seat, async move {
-                            Answer::Raised(member.raise(&attempt, token).await)
+                            MemberAnswer::Raised(member.raise(&attempt, token).await)
                         });
                     }
                 }
             },
-            Answer::Raised(Ok(Raised::Raised)) => count.raised(seat),
-            Answer::Raised(Ok(Raised::Gone)) => count.failed(
+            MemberAnswer::Raised(Ok(Raised::Raised)) => count.raised(seat),
+            MemberAnswer::Raised(Ok(Raised::Gone)) => count.failed(
                 seat,
                 Error::unavailable(
                     "a member's vote ran out before its token was raised; try later",
                 ),
             ),
-            Answer::Voted(Err(why), _) | Answer::Raised(Err(why)) => count.failed(seat, why),
+            MemberAnswer::Voted(Err(why), _) | MemberAnswer::Raised(Err(why)) => {
+                count.failed(seat, why)
+            }
         }
     }
 }

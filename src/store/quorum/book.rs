@@ -19,12 +19,12 @@ const SWEEP_FLOOR: usize = 2_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    entries: HashMap<OwnerToken, Entry>,
+    entries: HashMap<OwnerToken, BookEntry>,
     sweep_at: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BookEntry {
     attempt: OwnerToken,
     votes: VoteSet,
     stage: Stage,
@@ -73,21 +73,21 @@ impl Book {
         if let Some((_, token)) = self.holding(claim, now) {
             return Ok(Begun::Holds(token));
         }
-        let entry = Entry {
+        let entry = BookEntry {
             attempt,
             votes,
             stage: Stage::Asking,
             kept_until: kept(now, claim.ttl),
         };
         match self.entries.get(&claim.owner) {
-            Some(Entry {
+            Some(BookEntry {
                 stage: Stage::Withdrawn,
                 ..
             }) => Err(Error::invalid(format!(
                 "this claim was withdrawn: key={}; make a new claim",
                 claim.key
             ))),
-            Some(Entry {
+            Some(BookEntry {
                 stage: Stage::Lost { ends },
                 ..
             }) if !ends.since(now).is_zero() => Ok(Begun::Lost(ends.since(now))),
@@ -198,10 +198,10 @@ impl Book {
         now: &Stamp,
     ) -> Option<(OwnerToken, VoteSet)> {
         self.sweep(now);
-        let last = |entry: &Entry| (entry.attempt, entry.votes.clone());
+        let last = |entry: &BookEntry| (entry.attempt, entry.votes.clone());
         let before = self.entries.get(&claim.owner).map(last);
         let (attempt, votes) = before.clone().unwrap_or((unused, VoteSet::default()));
-        let entry = Entry {
+        let entry = BookEntry {
             attempt,
             votes,
             stage: Stage::Withdrawn,

@@ -104,12 +104,12 @@ pub(super) struct Bench<'a, H: Harness> {
 }
 
 /// A grant, and what its time counts from.
-pub(super) struct Held {
+pub(super) struct TimedGrant {
     pub(super) grant: Grant,
     pub(super) counts_from: Stamp,
 }
 
-impl Held {
+impl TimedGrant {
     /// The count starts at the reading before the request, or where the store proves it from.
     fn new(grant: Grant, asked_at: Stamp) -> Self {
         let counts_from = grant.proof.sent_at.unwrap_or(asked_at);
@@ -203,15 +203,19 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 
     /// A new claim of a key is granted.
-    pub(super) async fn hold(&self, store: &H::Store, key: &Key) -> Result<Held, CaseError> {
+    pub(super) async fn hold(&self, store: &H::Store, key: &Key) -> Result<TimedGrant, CaseError> {
         self.granted(store, &self.claim(key)?).await
     }
 
     /// A claim is granted at once.
-    pub(super) async fn granted(&self, store: &H::Store, claim: &Claim) -> Result<Held, CaseError> {
+    pub(super) async fn granted(
+        &self,
+        store: &H::Store,
+        claim: &Claim,
+    ) -> Result<TimedGrant, CaseError> {
         let asked_at = self.harness.clock().stamp();
         match store.acquire(claim).await? {
-            Acquired::Granted(grant) => Ok(Held::new(grant, asked_at)),
+            Acquired::Granted(grant) => Ok(TimedGrant::new(grant, asked_at)),
             Acquired::Busy { .. } => Err(broken("expected a grant of a free key, got busy")),
             Acquired::NotReady { .. } => Err(not_ready()),
         }
@@ -245,11 +249,11 @@ impl<'a, H: Harness> Bench<'a, H> {
         &self,
         store: &H::Store,
         claim: &Claim,
-    ) -> Result<Held, CaseError> {
+    ) -> Result<TimedGrant, CaseError> {
         for _ in 0..LOOKS {
             let asked_at = self.harness.clock().stamp();
             if let Acquired::Granted(grant) = store.acquire(claim).await? {
-                return Ok(Held::new(grant, asked_at));
+                return Ok(TimedGrant::new(grant, asked_at));
             }
             self.harness.pass(self.ttl() * PATIENCE / LOOKS).await;
         }
@@ -261,18 +265,18 @@ impl<'a, H: Harness> Bench<'a, H> {
         &self,
         store: &H::Store,
         key: &Key,
-    ) -> Result<Held, CaseError> {
+    ) -> Result<TimedGrant, CaseError> {
         self.served_soon(store, &self.claim(key)?).await
     }
 
     /// The client dies. Another claim is granted, and not before the time is over that the hold was proven for.
-    pub(super) async fn lasts_as_proven(&self, client: H::Store, held: &Held) -> CaseResult {
+    pub(super) async fn lasts_as_proven(&self, client: H::Store, held: &TimedGrant) -> CaseResult {
         self.harness.crash(client).await;
         self.ends_as_proven(held).await
     }
 
     /// Another claim is granted, and not before the time is over that the hold, whose client has ended, was proven for.
-    pub(super) async fn ends_as_proven(&self, held: &Held) -> CaseResult {
+    pub(super) async fn ends_as_proven(&self, held: &TimedGrant) -> CaseResult {
         let next = self.granted_soon(&self.b, &held.grant.claim.key).await?;
         let answered = self.harness.clock().stamp().since(&held.counts_from);
         let (ttl, drift) = (held.grant.proof.ttl, held.grant.proof.ttl / 12);
@@ -299,7 +303,7 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 
     /// The hold cannot have lapsed yet. Otherwise the case proves nothing: the machine was too slow.
-    pub(super) fn still_fresh(&self, held: &Held) -> CaseResult {
+    pub(super) fn still_fresh(&self, held: &TimedGrant) -> CaseResult {
         self.outlived(&held.grant, &held.counts_from)
     }
 
@@ -313,7 +317,7 @@ impl<'a, H: Harness> Bench<'a, H> {
     }
 
     /// A renewal is proven; the hold counts from it.
-    pub(super) async fn renew(&self, store: &H::Store, held: &mut Held) -> CaseResult {
+    pub(super) async fn renew(&self, store: &H::Store, held: &mut TimedGrant) -> CaseResult {
         self.still_fresh(held)?;
         let asked_at = self.harness.clock().stamp();
         let answers = store.renew(std::slice::from_ref(&held.grant)).await;
@@ -338,7 +342,7 @@ impl<'a, H: Harness> Bench<'a, H> {
         }
     }
 
-    pub(super) async fn release(&self, store: &H::Store, held: &Held) -> CaseResult {
+    pub(super) async fn release(&self, store: &H::Store, held: &TimedGrant) -> CaseResult {
         match store.release(&held.grant).await {
             Released::Released => Ok(()),
             other => Err(unexpected("Released", &other)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::case::{Bench, Case, CaseError, CaseResult, Held, cases, ensure, unexpected};
+use super::case::{Bench, Case, CaseError, CaseResult, TimedGrant, cases, ensure, unexpected};
 use super::harness::Harness;
 use super::wake_up::watcher;
 use crate::clock::Stamp;
@@ -52,7 +52,7 @@ impl Resting {
         Self::after(bench, &held).await
     }
 
-    async fn after<H: Harness>(bench: &Bench<'_, H>, held: &Held) -> Result<Self, CaseError> {
+    async fn after<H: Harness>(bench: &Bench<'_, H>, held: &TimedGrant) -> Result<Self, CaseError> {
         let (rest, since) = (2 * bench.ttl(), bench.harness.clock().stamp());
         match bench.a.rest(&held.grant, rest).await {
             Released::Released => {}

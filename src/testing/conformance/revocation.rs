@@ -1,6 +1,6 @@
 //! What an operator took away does not come back.
 
-use super::case::{Bench, Case, CaseError, CaseResult, Held, cases, ensure, unexpected};
+use super::case::{Bench, Case, CaseError, CaseResult, TimedGrant, cases, ensure, unexpected};
 use super::harness::Harness;
 use crate::model::error::ErrorKind;
 use crate::model::key::Key;
@@ -39,7 +39,7 @@ async fn revoked<H: Harness>(
     }
 }
 
-async fn is_gone<H: Harness>(bench: &Bench<'_, H>, held: &Held) -> CaseResult {
+async fn is_gone<H: Harness>(bench: &Bench<'_, H>, held: &TimedGrant) -> CaseResult {
     bench.not_renewed(&bench.a, &held.grant).await?;
     bench.not_released(&bench.a, &held.grant).await?;
     match bench.a.acquire(&held.grant.claim).await {

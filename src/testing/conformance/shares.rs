@@ -1,6 +1,6 @@
 //! Readers hold a key in parts, as many together as they say that there are.
 
-use super::case::{Bench, Case, CaseError, CaseResult, Held, broken, cases, ensure};
+use super::case::{Bench, Case, CaseError, CaseResult, TimedGrant, broken, cases, ensure};
 use super::harness::Harness;
 use crate::model::key::Key;
 use crate::store::{Capability, Claim, LockMode, Queue, Share, Store};
@@ -48,12 +48,12 @@ impl<H: Harness> Bench<'_, H> {
         key: &Key,
         permits: u32,
         of: u32,
-    ) -> Result<Held, CaseError> {
+    ) -> Result<TimedGrant, CaseError> {
         self.granted(store, &self.share(key, permits, of)?).await
     }
 
     /// It waits while `held` is live.
-    async fn waits_for(&self, store: &H::Store, claim: &Claim, held: &Held) -> CaseResult {
+    async fn waits_for(&self, store: &H::Store, claim: &Claim, held: &TimedGrant) -> CaseResult {
         let waits = self.waits(store, claim).await;
         self.still_fresh(held)?;
         waits

@@ -18,7 +18,7 @@ use crate::exit::Failure;
 
 /// Where it is, as text for a counting process.
 #[derive(Serialize, Deserialize, Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum ResourcePlace {
     File(PathBuf),
     /// A key in the Redis server of this URL, changed under a fence only.
     Redis {
@@ -45,7 +45,7 @@ pub(super) enum Resource {
     ZooKeeper(InZooKeeper),
 }
 
-impl Place {
+impl ResourcePlace {
     /// A new place that holds 0.
     pub(super) async fn make(fenced_at: Option<&str>) -> Result<Self, Failure> {
         let now = Clock::system()?.stamp().on(ClockKind::Boot);

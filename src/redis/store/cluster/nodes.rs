@@ -45,7 +45,7 @@ pub(crate) struct Cluster {
     seeds: Seeds,
     pub(super) clock: Clock,
     /// `None` once the store is closed.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownNodes>>,
     /// Held by the caller that reads the map. The result of the last read, for those who waited for it. `None`: it was
     /// cancelled.
     looking: tokio::sync::Mutex<Option<Looked>>,
@@ -62,7 +62,7 @@ struct Looked {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownNodes {
     nodes: Vec<Arc<Node>>,
     /// For each slot the node's index.
     owners: Vec<Option<usize>>,
@@ -76,7 +76,7 @@ impl Cluster {
             options,
             seeds,
             clock,
-            known: Mutex::new(Some(Known {
+            known: Mutex::new(Some(KnownNodes {
                 nodes: Vec::new(),
                 owners: vec![None; usize::from(SLOTS)],
                 has_replicas: false,
@@ -281,7 +281,7 @@ impl Cluster {
                 None => Arc::new(self.node(address)?),
             });
         }
-        *known = Known {
+        *known = KnownNodes {
             nodes,
             owners: map.owners,
             has_replicas: map.has_replicas,

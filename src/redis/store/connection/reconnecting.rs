@@ -113,7 +113,7 @@ impl Connection {
         if let Some(session) = self.inner.present() {
             return Ok(session);
         }
-        let attempt = Attempt(Some(&self.has_failed));
+        let attempt = DialWait(Some(&self.has_failed));
         let ended = || {
             Error::unavailable("the connection to redis ended as soon as it was made; try later")
         };
@@ -168,16 +168,16 @@ impl fmt::Debug for Connection {
 }
 
 /// A wait for an attempt to connect. An attempt that a caller stopped waiting for counts as failed until it succeeds.
-struct Attempt<'a>(Option<&'a AtomicBool>);
+struct DialWait<'a>(Option<&'a AtomicBool>);
 
-impl Attempt<'_> {
+impl DialWait<'_> {
     /// The attempt has a result, and has noted it.
     fn ended(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for DialWait<'_> {
     fn drop(&mut self) {
         if let Some(has_failed) = self.0 {
             has_failed.store(true, Ordering::Relaxed);

@@ -33,11 +33,11 @@ pub(crate) struct ClaimState {
     is_withdrawn: AtomicBool,
     /// Whether a writer's claim became a reader's, or may have.
     is_downgraded: AtomicBool,
-    known: Mutex<Known>,
+    known: Mutex<KnownClaim>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownClaim {
     node: NodeState,
     /// Until when the node is kept without another request for the claim.
     kept_until: Stamp,
@@ -125,11 +125,11 @@ impl ClaimState {
 /// Every claim that is held, waits or is in doubt.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    inner: Mutex<Inner>,
+    inner: Mutex<ClaimTable>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ClaimTable {
     claims: HashMap<OwnerToken, Arc<ClaimState>>,
     /// Withdrawn claims, and until when they are remembered: an acquire that arrives after its withdrawal is refused.
     withdrawn: HashMap<OwnerToken, Stamp>,
@@ -167,7 +167,7 @@ impl Claims {
             turn: tokio::sync::Mutex::default(),
             is_withdrawn: AtomicBool::new(false),
             is_downgraded: AtomicBool::new(false),
-            known: Mutex::new(Known {
+            known: Mutex::new(KnownClaim {
                 node: NodeState::Absent,
                 kept_until: now.plus(ttl + LONGEST_PAUSE),
             }),
@@ -255,7 +255,7 @@ impl Claims {
     }
 }
 
-impl Inner {
+impl ClaimTable {
     fn bury(&mut self, claim: &Claim, now: &Stamp, ttl: Duration) {
         self.withdrawn
             .insert(claim.owner, now.plus(ttl + LONGEST_PAUSE));

@@ -131,13 +131,13 @@ mod tests {
 
     /// Servers that answer each list when the test says so.
     #[derive(Clone, Default)]
-    struct Servers {
+    struct HeldLists {
         lists: Arc<Lists>,
         /// Those that were sent.
         sent: Arc<Mutex<Vec<oneshot::Sender<Listed>>>>,
     }
 
-    impl Servers {
+    impl HeldLists {
         fn list(&self) -> List {
             let sent = Arc::clone(&self.sent);
             self.lists.next("/k", async move {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_list_answers_those_that_asked_before_it_was_sent_and_no_other() {
-        let servers = Servers::default();
+        let servers = HeldLists::default();
         let mut first = servers.list();
         assert!((&mut first).now_or_never().is_none());
         let mut late: Vec<_> = (0..1_000).map(|_| servers.list()).collect();
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_list_whose_first_asker_is_dropped_answers_the_others() {
         for is_sent in [false, true] {
-            let servers = Servers::default();
+            let servers = HeldLists::default();
             let mut before = servers.list();
             assert!((&mut before).now_or_never().is_none());
             let (mut first, mut other) = (servers.list(), servers.list());
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_list_that_nobody_waits_for_delays_nobody_and_keys_are_forgotten() {
-        let servers = Servers::default();
+        let servers = HeldLists::default();
         let mut dropped = servers.list();
         assert!((&mut dropped).now_or_never().is_none());
         drop(dropped);
