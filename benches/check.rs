@@ -1,4 +1,5 @@
-//! What a check costs: one clock read and one load, beside what is often used instead: `cargo bench --bench check`.
+//! What a check costs: one clock read and one load, beside what is often used instead:
+//! `cargo bench --bench check`.
 
 #[path = "support/side_by_side.rs"]
 mod side_by_side;

@@ -1,7 +1,8 @@
 //! What a guarded run costs: `cargo bench --bench guarded`.
 //!
-//! `floor` is what a run cannot do without: one fast and one strict read of the clocks. The two `two_threads` benches report the
-//! time per run of a thread while two of them run; each thread has an executor of its own, so that only the lease differs.
+//! `floor` is what a run cannot do without: one fast and one strict read of the clocks. The two
+//! `two_threads` benches report the time per run of a thread while two of them run; each thread has
+//! an executor of its own, so that only the lease differs.
 
 #[path = "support/side_by_side.rs"]
 mod side_by_side;

@@ -1,4 +1,5 @@
-//! What it costs to acquire a lock and to release it, on the memory store: `cargo bench --bench hold`.
+//! What it costs to acquire a lock and to release it, on the memory store:
+//! `cargo bench --bench hold`.
 
 #[path = "support/side_by_side.rs"]
 mod side_by_side;

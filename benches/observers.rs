@@ -1,7 +1,8 @@
 //! What observers cost: `cargo bench --bench observers`.
 //!
-//! `run_unwatchable` is a run that has nobody to notify: no manager, no observers. `run_none` is one under a manager without
-//! observers, and should cost the same; `run_one` and `hold_one` have one that counts.
+//! `run_unwatchable` is a run that has nobody to notify: no manager, no observers. `run_none` is
+//! one under a manager without observers, and should cost the same; `run_one` and `hold_one` have
+//! one that counts.
 
 #[path = "support/side_by_side.rs"]
 mod side_by_side;

@@ -1,8 +1,9 @@
-//! What a fenced transaction in PostgreSQL costs, against the same transaction without a fence; what a lock in it costs, against
-//! the row that a lock by hand needs and against an advisory lock; how long a hand-off and 1,000 renewals take. On one real
-//! server that waits for its disk.
+//! What a fenced transaction in PostgreSQL costs, against the same transaction without a fence;
+//! what a lock in it costs, against the row that a lock by hand needs and against an advisory lock;
+//! how long a hand-off and 1,000 renewals take. On one real server that waits for its disk.
 //!
-//! Rounds of all that are compared are interleaved, so that a busy machine slows them alike; the medians are compared.
+//! Rounds of all that are compared are interleaved, so that a busy machine slows them alike; the
+//! medians are compared.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/support/postgres.rs"]
@@ -144,7 +145,8 @@ async fn locks(server: &PgServer, rounds: usize) {
     );
 }
 
-/// From the release of one manager to the guard of another that waits, against a statement that waits for the disk.
+/// From the release of one manager to the guard of another that waits, against a statement that
+/// waits for the disk.
 async fn handoffs(url: &str, client: &Client, rounds: usize) {
     let clock = Clock::system().unwrap();
     let [one, other] = [

@@ -1,5 +1,5 @@
-//! What a round of renewals costs the engine alone, without a store: the time for each renewal must not grow with the number of
-//! holds: `cargo bench --bench renewals`.
+//! What a round of renewals costs the engine alone, without a store: the time for each renewal must
+//! not grow with the number of holds: `cargo bench --bench renewals`.
 
 #[path = "support/side_by_side.rs"]
 #[allow(dead_code, reason = "rounds are not timed call after call")]

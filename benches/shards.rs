@@ -1,8 +1,10 @@
-//! What it costs to divide shards among members: `cargo bench --bench shards --features redis,postgres`.
+//! What it costs to divide shards among members:
+//! `cargo bench --bench shards --features redis,postgres`.
 //!
-//! How long until all are owned, how long a join and a leave take until the loads are even again, how long a shard that moves has no
-//! owner, how long after a crash, and what members that are idle ask of the server. Each member has a manager of its own, all in one
-//! process, on a server that the program starts. Name rows to run only those; `list` prints their names.
+//! How long until all are owned, how long a join and a leave take until the loads are even again,
+//! how long a shard that moves has no owner, how long after a crash, and what members that are idle
+//! ask of the server. Each member has a manager of its own, all in one process, on a server that
+//! the program starts. Name rows to run only those; `list` prints their names.
 #![allow(
     clippy::disallowed_methods,
     reason = "a benchmark measures real time, on a real machine"

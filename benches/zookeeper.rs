@@ -1,10 +1,13 @@
-//! What a lock in ZooKeeper costs, against what the same client needs for the bare requests, on one real server.
+//! What a lock in ZooKeeper costs, against what the same client needs for the bare requests, on one
+//! real server.
 //!
 //! - `uncontended`: acquire and confirmed release, against create + children + delete.
-//! - `handoff`: with 15 contenders, each with a session of its own, from the delete of one to the start of the next, against
-//!   a bare watch and children. Packets to the server are counted, apart for joining the queue and for the hand-offs.
+//! - `handoff`: with 15 contenders, each with a session of its own, from the delete of one to the
+//!   start of the next, against a bare watch and children. Packets to the server are counted, apart
+//!   for joining the queue and for the hand-offs.
 //!
-//! Rounds of both are interleaved, so that a busy machine harms both alike; the medians are compared.
+//! Rounds of both are interleaved, so that a busy machine harms both alike; the medians are
+//! compared.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/support/zookeeper.rs"]

@@ -1,9 +1,11 @@
-//! Every host has the same timer, and the job is done by one of them: `cargo run --features redis --example cron_once [STORE_URL]`.
+//! Every host has the same timer, and the job is done by one of them:
+//! `cargo run --features redis --example cron_once [STORE_URL]`.
 //!
-//! Timers of hosts are apart. A host whose timer is late would find the lock free again if the job is short, and do the job a
-//! second time. So the key rests after the job until `AT_LEAST` has passed since the winner got it; the others skip the job.
-//! `AT_LEAST` is longer than the timers are apart, and shorter than their interval. The job must be repeatable all the same: a
-//! winner that dies leaves no rest, and its lock is free after one TTL.
+//! Timers of hosts are apart. A host whose timer is late would find the lock free again if the job
+//! is short, and do the job a second time. So the key rests after the job until `AT_LEAST` has
+//! passed since the winner got it; the others skip the job. `AT_LEAST` is longer than the timers
+//! are apart, and shorter than their interval. The job must be repeatable all the same: a winner
+//! that dies leaves no rest, and its lock is free after one TTL.
 
 use std::error::Error;
 use std::time::Duration;

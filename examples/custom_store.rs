@@ -2,9 +2,9 @@
 //!
 //! `cargo run --example custom_store`
 //!
-//! It keeps its locks in a map and supports the minimum: exclusion, expiry, compare-and-release, a TTL for each claim. The
-//! manager does the rest: it polls, because the store has no wake-ups. Kinds of locks that need more are refused with a
-//! message that says so.
+//! It keeps its locks in a map and supports the minimum: exclusion, expiry, compare-and-release, a
+//! TTL for each claim. The manager does the rest: it polls, because the store has no wake-ups.
+//! Kinds of locks that need more are refused with a message that says so.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! A zombie: a process that is stopped between its check and its write, and continues when another holds the lock.
+//! A zombie: a process that is stopped between its check and its write, and continues when another
+//! holds the lock.
 //!
-//! The same story twice, with real processes. First the zombie writes to a plain key and overwrites the new holder's work;
-//! then it writes through a fence, which refuses it. The example starts its own `redis-server`, which must be installed.
+//! The same story twice, with real processes. First the zombie writes to a plain key and overwrites
+//! the new holder's work; then it writes through a fence, which refuses it. The example starts its
+//! own `redis-server`, which must be installed.
 //!
 //! ```text
 //! cargo run --release --example fencing --features redis
@@ -106,7 +108,8 @@ async fn zombie(url: &str, is_fenced: bool) -> Result<(), Box<dyn Error>> {
     let done = lock.guarded_async(async |tx| {
         tx.commit_with(move |permit: CommitPermit| {
             println!("I hold the lock, the balance was 100, and I am about to write 90");
-            // The lease was live at the last check. A process that is stopped here does not notice it.
+            // The lease was live at the last check. A process that is stopped here does not notice
+            // it.
             let mut line = String::new();
             let woken = std::io::stdin().read_line(&mut line);
             async move {

@@ -46,7 +46,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "# {}",
         in_doubt.map_or_else(|e| e.to_string(), |_| "done".to_owned())
     );
-    // Heartbeats no longer arrive: a commit has little of the lease left, and then the lease is lost.
+    // Heartbeats no longer arrive: a commit has little of the lease left, and then the lease is
+    // lost.
     let guard = locks.lock("orders/8").acquire().await?;
     network.block(Operation::Renew);
     let clock = Clock::system()?;

@@ -1,12 +1,12 @@
-//! Client A holds a lock and its machine is busy, so the notification of a lost lock reaches A's workers late. Client B gets
-//! the lock. Three kinds of worker, side by side:
+//! Client A holds a lock and its machine is busy, so the notification of a lost lock reaches A's
+//! workers late. Client B gets the lock. Three kinds of worker, side by side:
 //!
 //! (a) one that stops when it is notified that the lock is lost;
 //! (b) the same, with each write as the commit of a guarded run;
 //! (c) the same, and the resource checks fencing tokens.
 //!
-//! In every round one commit of (b) and (c) stalls between its last check of the lease and its write until B has entered: the
-//! window that no library can close alone.
+//! In every round one commit of (b) and (c) stalls between its last check of the lease and its
+//! write until B has entered: the window that no library can close alone.
 //!
 //! `cargo run --release --example notification_lag`
 
@@ -204,7 +204,8 @@ fn guarded(
     }
 }
 
-/// The application's own runtime, which delivers the notification: each of its threads has work queued.
+/// The application's own runtime, which delivers the notification: each of its threads has work
+/// queued.
 struct Busy {
     runtime: tokio::runtime::Runtime,
 }

@@ -1,8 +1,10 @@
-//! Three hosts have the same schedule, and each fire time is done once: `cargo run --example once [STORE_URL]`.
+//! Three hosts have the same schedule, and each fire time is done once:
+//! `cargo run --example once [STORE_URL]`.
 //!
-//! The fire time is a part of the job's key, and the key rests after the job. A host whose timer is late finds it resting, however
-//! short the job was. `after_death` decides what becomes of a job whose host died: another host repeats it (the default, for jobs that
-//! can be repeated), or nobody does.
+//! The fire time is a part of the job's key, and the key rests after the job. A host whose timer is
+//! late finds it resting, however short the job was. `after_death` decides what becomes of a job
+//! whose host died: another host repeats it (the default, for jobs that can be repeated), or nobody
+//! does.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +20,8 @@ async fn main() -> Result<(), BoxError> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
     let locks = LockManager::connect(&url).await?;
     let clock = Clock::system()?;
-    // A scheduler passes the time that it planned. Here it is the current one, so that this program can be run again on one store.
+    // A scheduler passes the time that it planned. Here it is the current one, so that this program
+    // can be run again on one store.
     #[allow(clippy::disallowed_methods, reason = "no lease is measured by it")]
     let first = SystemTime::now();
     let mut tasks = Vec::new();

@@ -1,5 +1,6 @@
-//! Four workers move money between accounts under one lock. Then the same with every heartbeat blocked: runs that the lease
-//! does not cover are not started or are rolled back, and the sum of the accounts does not change.
+//! Four workers move money between accounts under one lock. Then the same with every heartbeat
+//! blocked: runs that the lease does not cover are not started or are rolled back, and the sum of
+//! the accounts does not change.
 //!
 //! `cargo run --release --example quickstart`
 
@@ -72,7 +73,8 @@ fn with_heartbeats(
     report_sum(before, accounts)
 }
 
-/// All workers share one hold. They continue until the lease refuses them; nobody notifies them of its end.
+/// All workers share one hold. They continue until the lease refuses them; nobody notifies them of
+/// its end.
 fn without_heartbeats(
     locks: &LockManager,
     accounts: &GuardedCell<Accounts>,
@@ -92,7 +94,8 @@ fn without_heartbeats(
                 let mut committed = 0;
                 let mut conflicts = 0;
                 loop {
-                    // Short runs while there is time; the last one is still working when the lease ends.
+                    // Short runs while there is time; the last one is still working when the lease
+                    // ends.
                     let is_last = executor.lease().remaining() < Duration::from_millis(150);
                     let run = executor.guarded(|tx| {
                         transfer(&mut tx.write(accounts), worker + committed);

@@ -1,7 +1,9 @@
-//! Three processes increment one counter in Redis with a plain `GET` and a plain `SET`, a hundred rounds each.
+//! Three processes increment one counter in Redis with a plain `GET` and a plain `SET`, a hundred
+//! rounds each.
 //!
-//! Without a lock, rounds of different processes would read the same number, and increments would be lost. With the lock the
-//! final value is the number of successful rounds. The example starts its own `redis-server`, which must be installed.
+//! Without a lock, rounds of different processes would read the same number, and increments would
+//! be lost. With the lock the final value is the number of successful rounds. The example starts
+//! its own `redis-server`, which must be installed.
 //!
 //! ```text
 //! cargo run --release --example redis_counter --features redis

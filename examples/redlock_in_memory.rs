@@ -1,7 +1,8 @@
 //! Redlock without a server: three stores in memory, a majority of which grants.
 //!
-//! One member stops, one loses its data, and the lock stays held. With two of three members stopped nobody gets it. A manual
-//! clock drives the example, so it takes no time and its output is always the same.
+//! One member stops, one loses its data, and the lock stays held. With two of three members stopped
+//! nobody gets it. A manual clock drives the example, so it takes no time and its output is always
+//! the same.
 //!
 //! ```text
 //! cargo run --example redlock_in_memory

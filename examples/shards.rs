@@ -1,8 +1,8 @@
 //! Twelve shards over three members: each joins, the shards move, and each leaves in order.
 //!
-//! `cargo run --example shards` keeps all in memory.
-//! `cargo run --example shards --features redis -- redis://127.0.0.1:6379/0` takes any store that has a queue; start it on several
-//! machines, and they share the shards.
+//! `cargo run --example shards` keeps all in memory. `cargo run --example shards --features redis --
+//! redis://127.0.0.1:6379/0` takes any store that has a queue; start it on several machines, and
+//! they share the shards.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,7 +1,9 @@
-//! Tests of code that uses locks: a clock that you move, a lease that is lost, a store that is cut off. No test waits.
+//! Tests of code that uses locks: a clock that you move, a lease that is lost, a store that is cut
+//! off. No test waits.
 //!
-//! `cargo run --example testing_your_code`. In your crate these are tests, and leasehold is a dev-dependency with the feature
-//! `testing`. `leasehold::testing::explore_lapses` looks for undo hooks that are missing.
+//! `cargo run --example testing_your_code`. In your crate these are tests, and leasehold is a
+//! dev-dependency with the feature `testing`. `leasehold::testing::explore_lapses` looks for undo
+//! hooks that are missing.
 
 use std::error::Error;
 use std::time::Duration;
@@ -48,7 +50,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     debit(&guard.executor(), &balance, || {})?;
     assert_eq!(*balance.read(), 90);
 
-    // The process is stopped in the middle of the work, for longer than its lease: nothing was changed.
+    // The process is stopped in the middle of the work, for longer than its lease: nothing was
+    // changed.
     let stopped = || clock.advance(Duration::from_secs(60));
     let ended = debit(&guard.executor(), &balance, stopped);
     assert!(ended.is_err_and(|error| error.was_applied() == Some(false)));
@@ -65,7 +68,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let refused = debit(&guard.executor(), &balance, || {});
     assert!(matches!(refused, Err(RunError::NotStarted { .. })));
 
-    // The store restarted and grants nothing yet: that is no holder, and the error says for how long.
+    // The store restarted and grants nothing yet: that is no holder, and the error says for how
+    // long.
     store.restart(Duration::from_secs(30));
     let not_yet = locks.lock("accounts/9").try_acquire().await;
     let error = not_yet.expect_err("grants nothing");

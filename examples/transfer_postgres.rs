@@ -1,4 +1,5 @@
-//! A transfer in PostgreSQL that commits only while its lease is the newest: `DATABASE_URL=... transfer_postgres`.
+//! A transfer in PostgreSQL that commits only while its lease is the newest:
+//! `DATABASE_URL=... transfer_postgres`.
 
 use leasehold::postgres::PgFence;
 use leasehold::{BoxError, LockManager};

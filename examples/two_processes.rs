@@ -1,7 +1,8 @@
 //! Several processes, one lock, no server: the locks are files of this machine.
 //!
-//! Each process counts in a file that nothing else protects. No update is lost, and a process that is killed while it holds the
-//! lock delays the others only for a moment, because its holds end with it (`on_death=now`).
+//! Each process counts in a file that nothing else protects. No update is lost, and a process that
+//! is killed while it holds the lock delays the others only for a moment, because its holds end
+//! with it (`on_death=now`).
 //!
 //! Run it with `cargo run --example two_processes`.
 

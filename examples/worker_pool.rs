@@ -1,9 +1,11 @@
 //! Three processes share one list of jobs. Each job is done once, whoever comes first.
 //!
-//! `cargo run --example worker_pool --features redis -- redis://127.0.0.1:6379/0?restart_quarantine=off`
+//! `cargo run --example worker_pool --features redis --
+//! redis://127.0.0.1:6379/0?restart_quarantine=off`
 //!
-//! A job is a file in `todo/`. A worker takes the lock of the job, checks *under the lock* that the job is still to do, and
-//! moves the file to `done/` in a guarded run: a worker that lost its lease moves nothing.
+//! A job is a file in `todo/`. A worker takes the lock of the job, checks *under the lock* that the
+//! job is still to do, and moves the file to `done/` in a guarded run: a worker that lost its lease
+//! moves nothing.
 
 use std::error::Error;
 use std::fs;

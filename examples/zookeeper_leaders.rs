@@ -1,11 +1,14 @@
-//! Fifteen contenders, each with its own session, lead one after the other through a ZooKeeper queue.
+//! Fifteen contenders, each with its own session, lead one after the other through a ZooKeeper
+//! queue.
 //!
-//! Each leads for 0.5 to 3.5 s times the scale. The example prints who waits for whom, who leads for how long, and the minimum,
-//! maximum and average time from a contender's first request to the end of its leadership.
+//! Each leads for 0.5 to 3.5 s times the scale. The example prints who waits for whom, who leads
+//! for how long, and the minimum, maximum and average time from a contender's first request to the
+//! end of its leadership.
 //!
 //! It needs a running ZooKeeper server, and creates the chroot of its URL.
 //!
-//! `cargo run --release --features zookeeper --example zookeeper_leaders -- zookeeper://127.0.0.1:2181/leaders 0.1`
+//! `cargo run --release --features zookeeper --example zookeeper_leaders --
+//! zookeeper://127.0.0.1:2181/leaders 0.1`
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Distributed locks whose critical sections commit only while the lease is live.
 //!
-//! A [`LockManager`] holds locks in a store (memory, files, Redis, Redlock, PostgreSQL, ZooKeeper) and renews them. An
-//! [`Executor`] runs your changes as closures: it checks the lease before the closure, inside it on request, before the commit
-//! and after it. If the lease is gone, it undoes the changes.
+//! A [`LockManager`] holds locks in a store (memory, files, Redis, Redlock, PostgreSQL, ZooKeeper)
+//! and renews them. An [`Executor`] runs your changes as closures: it checks the lease before the
+//! closure, inside it on request, before the commit and after it. If the lease is gone, it undoes
+//! the changes.
 //!
 #![doc = include_str!("docs/lost_lease.svg")]
 //!
@@ -79,7 +80,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A warning in an example would be copied along with it.
 #![doc(test(attr(deny(unused_must_use))))]
-// Links to what a feature adds are checked where that feature is on, which is how the pages are published.
+// Links to what a feature adds are checked where that feature is on, which is how the pages are
+// published.
 #![cfg_attr(
     not(all(feature = "config", feature = "testing")),
     allow(rustdoc::broken_intra_doc_links)

@@ -1,4 +1,5 @@
-//! A run that only computes allocates nothing, and what an acquire and a release move around is small.
+//! A run that only computes allocates nothing, and what an acquire and a release move around is
+//! small.
 
 #[path = "support/executor.rs"]
 mod executor_support;
@@ -22,7 +23,8 @@ thread_local! {
 struct Counting;
 
 #[allow(unsafe_code, reason = "a global allocator cannot be written without")]
-// SAFETY: every call is passed on as it came; the count is a plain thread-local that does not allocate.
+// SAFETY: every call is passed on as it came; the count is a plain thread-local that does not
+// allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -98,7 +100,8 @@ fn a_run_that_is_not_begun_allocates_nothing() {
     assert_eq!(allocations(run), 0);
 }
 
-/// A service takes an executor and a cancellation token for each of its jobs, under locks that it holds for long.
+/// A service takes an executor and a cancellation token for each of its jobs, under locks that it
+/// holds for long.
 #[tokio::test]
 async fn the_cancellation_tokens_of_a_joint_lease_are_not_kept_until_the_hold_ends() {
     let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();
@@ -113,7 +116,8 @@ async fn the_cancellation_tokens_of_a_joint_lease_are_not_kept_until_the_hold_en
     assert!(kept.is_cancelled());
 }
 
-/// A future that another async function gets by value is in that function's future twice, and is copied there.
+/// A future that another async function gets by value is in that function's future twice, and is
+/// copied there.
 #[tokio::test]
 async fn the_futures_of_an_acquire_and_a_release_are_small() {
     let locks = LockManager::new(MemoryStore::new().unwrap()).unwrap();

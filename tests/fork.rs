@@ -1,4 +1,5 @@
-//! A forked child holds nothing: it finds its parent's leases lost at its first look, and the parent goes on (I9).
+//! A forked child holds nothing: it finds its parent's leases lost at its first look, and the
+//! parent goes on (I9).
 
 #![cfg(unix)]
 #![allow(unsafe_code, reason = "there is no fork without it")]
@@ -10,7 +11,8 @@ use std::time::Duration;
 use leasehold::store::MemoryStore;
 use leasehold::{Ended, Lease, LeaseError, LockManager};
 
-/// What a child finds, reported by its exit code: the harness that would print a panic is not in it.
+/// What a child finds, reported by its exit code: the harness that would print a panic is not in
+/// it.
 const LOST_BY_THE_FORK: i32 = 0;
 const STILL_LIVE: i32 = 1;
 const LOST_OTHERWISE: i32 = 2;
@@ -18,8 +20,9 @@ const PANICKED: i32 = 3;
 
 /// Runs `child` in a fork of this process and returns its exit code.
 fn in_a_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child looks at a lease, which takes no lock that another thread of the parent may hold for good, and
-    // leaves by `_exit`: nothing of the parent is unwound, flushed or dropped twice.
+    // SAFETY: the child looks at a lease, which takes no lock that another thread of the parent may
+    // hold for good, and leaves by `_exit`: nothing of the parent is unwound, flushed or dropped
+    // twice.
     unsafe {
         match libc::fork() {
             0 => libc::_exit(catch_unwind(AssertUnwindSafe(child)).unwrap_or(PANICKED)),

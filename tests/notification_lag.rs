@@ -1,5 +1,6 @@
-//! The scenario that the whole idea comes from: client A holds the lock, the news of its loss reaches A's worker late, and
-//! client B has the lock by then. Once with a worker that waits for the news, once guarded, once guarded and fenced.
+//! The scenario that the whole idea comes from: client A holds the lock, the news of its loss
+//! reaches A's worker late, and client B has the lock by then. Once with a worker that waits for
+//! the news, once guarded, once guarded and fenced.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../examples/support/register.rs"]
@@ -53,7 +54,8 @@ impl Scene {
         }
     }
 
-    /// The time of A's hold passes, and B takes the lock. A's own manager may be notified, or stay as busy as it is.
+    /// The time of A's hold passes, and B takes the lock. A's own manager may be notified, or stay
+    /// as busy as it is.
     async fn b_enters(&self) -> LockGuard {
         enter(&self.clock, &self.b_locks, &self.register).await
     }

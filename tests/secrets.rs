@@ -1,4 +1,5 @@
-//! What must never be seen is in no log, no error and no `Debug`: owner tokens, and the text of a handler's panic.
+//! What must never be seen is in no log, no error and no `Debug`: owner tokens, and the text of a
+//! handler's panic.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -164,7 +165,8 @@ async fn no_owner_token_and_no_panic_text_is_ever_shown() {
     drop(panicking);
     // A panic around the grant.
     show(&locks.lock("panics").acquire().await);
-    // An attempt in doubt, which is withdrawn; a release that is not answered; renewals that are not answered; a loss.
+    // An attempt in doubt, which is withdrawn; a release that is not answered; renewals that are
+    // not answered; a loss.
     faulty.block(Operation::Acquire);
     show(&locks.lock("in doubt").try_acquire().await);
     show(&locks.lock("in-doubt").try_acquire().await);
@@ -223,7 +225,8 @@ fn a_token_that_slips_out_is_found_in_every_form() {
     assert!(leak(&format!("{owner} {owner:?}"), &owner).is_none());
 }
 
-/// Of all tests' passwords: what is done about a program that logs one is shown on this one, run again.
+/// Of all tests' passwords: what is done about a program that logs one is shown on this one, run
+/// again.
 #[test]
 fn a_test_program_that_logs_a_password_is_ended() {
     const PLANTED: &str = "LEASEHOLD_PLANTED";
@@ -253,7 +256,8 @@ fn a_test_program_that_logs_a_password_is_ended() {
     }
 }
 
-/// What a connect says of passwords from files and from providers, of certificates, and of files that hold something else.
+/// What a connect says of passwords from files and from providers, of certificates, and of files
+/// that hold something else.
 #[cfg(all(
     feature = "postgres",
     feature = "redis",

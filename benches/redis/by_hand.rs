@@ -1,4 +1,5 @@
-//! [`Hand`]: the two scripts of our fair lock, acquire and release, sent by hand: what the protocol costs without anything of ours.
+//! [`Hand`]: the two scripts of our fair lock, acquire and release, sent by hand: what the protocol
+//! costs without anything of ours.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! Three managers that contend for one lock on a quorum: all members alive, beside another quorum with one stopped or killed.
+//! Three managers that contend for one lock on a quorum: all members alive, beside another quorum
+//! with one stopped or killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -73,8 +73,9 @@ pub(crate) fn round(servers: &[RedisServer]) {
     }
 }
 
-/// One section each by 200 managers, each as a process of its own would be: of managers that have sent nothing to a server that
-/// knows none of our scripts, of the same managers once more, and of others that have sent nothing to this server.
+/// One section each by 200 managers, each as a process of its own would be: of managers that have
+/// sent nothing to a server that knows none of our scripts, of the same managers once more, and of
+/// others that have sent nothing to this server.
 pub(crate) fn herd(servers: &[RedisServer]) {
     let server = &servers[0];
     runtime().block_on(async {

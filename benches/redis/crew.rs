@@ -1,4 +1,5 @@
-//! A crew: processes of a few tasks each that contend for one lock, by our library, by its scripts alone, or by `BLPOP`.
+//! A crew: processes of a few tasks each that contend for one lock, by our library, by its scripts
+//! alone, or by `BLPOP`.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

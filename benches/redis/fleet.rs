@@ -1,10 +1,12 @@
-//! The servers of all rows, started together so that their quarantine is waited out once; and what a server counts.
+//! The servers of all rows, started together so that their quarantine is waited out once; and what
+//! a server counts.
 
 use std::time::Duration;
 
 use crate::server::RedisServer;
 
-/// The default `max_ttl`, what members of a quorum add to it, and what the whole seconds of an uptime may hide.
+/// The default `max_ttl`, what members of a quorum add to it, and what the whole seconds of an
+/// uptime may hide.
 const QUARANTINE: Duration = Duration::from_secs(30 + 1 + 2);
 
 /// Starts servers, and returns when they are old enough to be trusted.
@@ -40,7 +42,8 @@ pub(crate) fn subscriptions(server: &RedisServer) -> u64 {
     count(server, &REQUESTS[2..6], "calls=")
 }
 
-/// For how many microseconds the server has executed commands of these names. What a script calls counts for both.
+/// For how many microseconds the server has executed commands of these names. What a script calls
+/// counts for both.
 pub(crate) fn busy_micros(server: &RedisServer, commands: &[&str]) -> u64 {
     count(server, commands, "usec=")
 }

@@ -1,5 +1,5 @@
-//! Sixteen tasks of one process, one lock, nothing to do under it: holds that are handed off, beside holds that are each
-//! released and granted again.
+//! Sixteen tasks of one process, one lock, nothing to do under it: holds that are handed off,
+//! beside holds that are each released and granted again.
 
 use leasehold::redis::RedisStore;
 use leasehold::{LockManager, Settings};

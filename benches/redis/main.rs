@@ -1,9 +1,11 @@
-//! What locks in Redis cost, compared with the least that they could cost: `cargo bench --bench redis --features redis`.
+//! What locks in Redis cost, compared with the least that they could cost:
+//! `cargo bench --bench redis --features redis`.
 //!
-//! It starts its own servers, and waits once until their quarantine is over: everything runs with the default settings. The
-//! floor and ours alternate in blocks in one run, so that both meet the same noise; each line gives the median of the
-//! blocks' ratios with its 95 % interval. Name rows to run only those; `list` prints their names. `rslock` is measured
-//! beside ours if it was built: see `peers.rs`.
+//! It starts its own servers, and waits once until their quarantine is over: everything runs with
+//! the default settings. The floor and ours alternate in blocks in one run, so that both meet the
+//! same noise; each line gives the median of the blocks' ratios with its 95 % interval. Name rows
+//! to run only those; `list` prints their names. `rslock` is measured beside ours if it was built:
+//! see `peers.rs`.
 
 #![allow(
     clippy::disallowed_methods,

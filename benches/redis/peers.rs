@@ -1,4 +1,5 @@
-//! Other crates beside ours in the same run, in a program of a package of its own (`benches/peers`).
+//! Other crates beside ours in the same run, in a program of a package of its own
+//! (`benches/peers`).
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -18,7 +19,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// `what`: `pair` times acquire and release, `acquire` the acquire alone. `None` if the program was not built.
+    /// `what`: `pair` times acquire and release, `acquire` the acquire alone. `None` if the program
+    /// was not built.
     pub(crate) fn start(what: &str, servers: &[RedisServer]) -> Option<Self> {
         let urls = servers
             .iter()

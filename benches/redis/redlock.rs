@@ -29,7 +29,8 @@ pub(crate) fn run(servers: &[RedisServer]) {
         .collect();
     let locks = LockManager::new(quorum_over(servers)).expect("a manager");
 
-    // Only the way in is timed: what is left over of a round is ended between the rounds, on both sides.
+    // Only the way in is timed: what is left over of a round is ended between the rounds, on both
+    // sides.
     let ours = |connections: &mut Vec<MultiplexedConnection>| {
         let mut total = Duration::ZERO;
         for _ in 0..ROUNDS {
@@ -99,7 +100,8 @@ pub(crate) fn run(servers: &[RedisServer]) {
     servers[4].resume();
 }
 
-/// Sends a `SET` to all, or to each its script, and returns with the third reply; the others are driven on.
+/// Sends a `SET` to all, or to each its script, and returns with the third reply; the others are
+/// driven on.
 async fn third_reply(connections: &[MultiplexedConnection], scripts: Option<&[Cmd]>) {
     let ask = |(number, mut connection): (usize, MultiplexedConnection)| {
         let script = scripts.map(|scripts| scripts[number].clone());
@@ -134,7 +136,8 @@ async fn sets_in_scripts(connections: &mut [MultiplexedConnection]) -> Vec<Cmd> 
     scripts
 }
 
-/// What our members' servers execute for a vote, asked for without anything of ours. They were judged by now.
+/// What our members' servers execute for a vote, asked for without anything of ours. They were
+/// judged by now.
 async fn votes_by_hand(connections: &mut [MultiplexedConnection]) -> Vec<Cmd> {
     let mut votes = Vec::new();
     for connection in connections {

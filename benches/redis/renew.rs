@@ -93,7 +93,8 @@ pub(crate) fn run(servers: &[RedisServer]) {
         let used = cpu(ClockId::ProcessCPUTime) - before;
         used / ((renewals(server) - calls) / 1_000.0)
     };
-    // As far apart as they are due: a thread that has rested pays for its waking up, in the floor as in ours.
+    // As far apart as they are due: a thread that has rested pays for its waking up, in the floor
+    // as in ours.
     let apart = BLOCK * BATCH as u32 / HOLDS as u32;
     let (mut ratios, mut floors, mut all_ours) = (Vec::new(), Vec::new(), Vec::new());
     let mut without_rest = Vec::new();

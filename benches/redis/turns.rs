@@ -1,4 +1,5 @@
-//! Sixteen tasks in four processes take turns: by a fair lock, by a plain lock, by the scripts of a fair lock alone, and by `BLPOP`.
+//! Sixteen tasks in four processes take turns: by a fair lock, by a plain lock, by the scripts of a
+//! fair lock alone, and by `BLPOP`.
 
 use std::time::Duration;
 

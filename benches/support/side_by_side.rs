@@ -1,5 +1,6 @@
-//! Things that are timed in turn, block by block, so that a busy machine slows them alike. The first one is the floor: the table has
-//! the median time of each call, and the median of its ratios to the floor with a 95 % interval.
+//! Things that are timed in turn, block by block, so that a busy machine slows them alike. The
+//! first one is the floor: the table has the median time of each call, and the median of its ratios
+//! to the floor with a 95 % interval.
 
 #![allow(
     clippy::disallowed_methods,

@@ -49,7 +49,8 @@ pub(crate) struct Cli {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Print what the library does, not its warnings alone; -vv: in detail. RUST_LOG says it for each module
+    /// Print what the library does, not its warnings alone; -vv: in detail. RUST_LOG says it for
+    /// each module
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -76,16 +77,19 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct StoreArgs {
-    /// Where the locks live: file:///path, redis://host:6379/0?prefix=app, postgres://host/database,
-    /// zookeeper://host:2181/chroot [default: file:, a directory of this user, for the processes of this machine]
+    /// Where the locks live: file:///path, redis://host:6379/0?prefix=app,
+    /// postgres://host/database, zookeeper://host:2181/chroot [default: file:, a directory of this
+    /// user, for the processes of this machine]
     ///
-    /// In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not see its
-    /// password. A command that the tool runs does not get its store, and has no default: there, name one.
+    /// In the environment as LEASEHOLD_STORE rather than on the command line, other users of the
+    /// machine do not see its password. A command that the tool runs does not get its store, and
+    /// has no default: there, name one.
     #[arg(long, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) store: Option<String>,
 }
 
-/// The help of `--store` where there is no default, since these subcommands are of no use for the locks of one machine.
+/// The help of `--store` where there is no default, since these subcommands are of no use for the
+/// locks of one machine.
 const SHARED_STORE: &str = "\
 Where the locks live: redis://host:6379/0?prefix=app, postgres://host/database, zookeeper://host:2181/chroot. \
 There is no default. In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not \
@@ -105,11 +109,11 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Option<Duration>,
 
-    /// How long the command has between SIGTERM and SIGKILL when the lease is lost [default: 2s, or what the ttl has
-    /// room for]
+    /// How long the command has between SIGTERM and SIGKILL when the lease is lost [default: 2s, or
+    /// what the ttl has room for]
     ///
-    /// A lease that is gone at once (the lock was taken away or deleted, or the machine slept) leaves no such time: the
-    /// command gets SIGKILL and no SIGTERM.
+    /// A lease that is gone at once (the lock was taken away or deleted, or the machine slept)
+    /// leaves no such time: the command gets SIGKILL and no SIGTERM.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub(crate) kill_grace: Option<Duration>,
 
@@ -145,10 +149,12 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
     pub(crate) slots: Option<u32>,
 
-    /// Keep others out until this has passed since the lock was acquired, also when the command ends earlier
+    /// Keep others out until this has passed since the lock was acquired, also when the command
+    /// ends earlier
     ///
-    /// For a job that timers of several hosts start, a little apart: the key rests in the store after the command has ended, and
-    /// the tool exits at once. No rest follows a lease that was lost, or a tool that was killed. Not on ZooKeeper and Redlock.
+    /// For a job that timers of several hosts start, a little apart: the key rests in the store
+    /// after the command has ended, and the tool exits at once. No rest follows a lease that was
+    /// lost, or a tool that was killed. Not on ZooKeeper and Redlock.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with_all = ["shared", "write", "slots"])]
     pub(crate) at_least: Option<Duration>,
 
@@ -204,8 +210,9 @@ impl LockArgs {
 
 /// Hold a lock without a command
 ///
-/// Prints the fencing token when the lock is held, and holds it until stdin closes or a signal arrives. Exits with 0 after
-/// the end of stdin if the lease is live then, and with 76 as soon as it is lost.
+/// Prints the fencing token when the lock is held, and holds it until stdin closes or a signal
+/// arrives. Exits with 0 after the end of stdin if the lease is live then, and with 76 as soon as
+/// it is lost.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: a shell script that works under a lock
@@ -226,21 +233,24 @@ pub(crate) struct HoldArgs {
 
 /// Hold a lock while a command runs
 ///
-/// The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN (the fencing token) and LEASEHOLD_LEASE (the file of `leasehold check`) in
-/// its environment, a process group of its own, and these signals if the tool receives them: HUP, INT, QUIT, TERM, USR1, USR2, ALRM,
-/// VTALRM, PROF, XCPU, CONT, WINCH, and on Linux IO and PWR. The group is in the foreground of the terminal if the tool was there
-/// alone, not as part of a pipeline. The command cannot be suspended from the terminal, because its lease would run out. It is started
-/// only when enough is left of the lease. When the lease cannot be renewed, the whole group gets SIGTERM, so early that
-/// SIGKILL, --kill-grace later, falls before the deadline. A lease that ends at once ends the command by SIGKILL alone.
+/// The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN (the fencing token) and LEASEHOLD_LEASE (the
+/// file of `leasehold check`) in its environment, a process group of its own, and these signals if
+/// the tool receives them: HUP, INT, QUIT, TERM, USR1, USR2, ALRM, VTALRM, PROF, XCPU, CONT, WINCH,
+/// and on Linux IO and PWR. The group is in the foreground of the terminal if the tool was there
+/// alone, not as part of a pipeline. The command cannot be suspended from the terminal, because its
+/// lease would run out. It is started only when enough is left of the lease. When the lease cannot
+/// be renewed, the whole group gets SIGTERM, so early that SIGKILL, --kill-grace later, falls
+/// before the deadline. A lease that ends at once ends the command by SIGKILL alone.
 ///
-/// The tool exits as the command did: with its status, or by the same signal (as the first process of a container with 128 and
-/// its number). Signals that are ignored when the tool starts (nohup) stay ignored, except SIGPIPE. None is blocked in the command.
+/// The tool exits as the command did: with its status, or by the same signal (as the first process
+/// of a container with 128 and its number). Signals that are ignored when the tool starts (nohup)
+/// stay ignored, except SIGPIPE. None is blocked in the command.
 ///
-/// If the tool itself is killed, by SIGKILL or another signal that it does not forward, the command's own process is killed too
-/// (Linux), but not what it has started.
-/// A command that runs as another user (sudo, setuid) cannot be signalled: if its lease is lost, the tool reports it and
-/// exits with 76, and the command runs on without the lock. Write "sudo leasehold run ... -- command" instead of
-/// "leasehold run ... -- sudo command".
+/// If the tool itself is killed, by SIGKILL or another signal that it does not forward, the
+/// command's own process is killed too (Linux), but not what it has started. A command that runs as
+/// another user (sudo, setuid) cannot be signalled: if its lease is lost, the tool reports it and
+/// exits with 76, and the command runs on without the lock. Write "sudo leasehold run ... --
+/// command" instead of "leasehold run ... -- sudo command".
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: a job that must not run twice at a time on this machine
@@ -266,12 +276,14 @@ pub(crate) struct RunArgs {
 /// A job of which each fire time is done once.
 #[derive(Args, Debug)]
 pub(crate) struct OnceArgs {
-    /// Run the job NAME of the time TIME unless a host has done it; instead of --lock. TIME is UTC: 2026-11-26T03:00Z
+    /// Run the job NAME of the time TIME unless a host has done it; instead of --lock. TIME is UTC:
+    /// 2026-11-26T03:00Z
     ///
-    /// The time is what the schedule says, the same on every host, to the hour, the minute or the second. The tool exits with 0 if the
-    /// job is done already, or with CODE of -E, and runs no command. While another host runs it, the tool waits (--wait). A command
-    /// that fails, that a signal ends, or whose lease is lost, is not done. There is no default store:
-    /// name one that all hosts share. Not on ZooKeeper and Redlock.
+    /// The time is what the schedule says, the same on every host, to the hour, the minute or the
+    /// second. The tool exits with 0 if the job is done already, or with CODE of -E, and runs no
+    /// command. While another host runs it, the tool waits (--wait). A command that fails, that a
+    /// signal ends, or whose lease is lost, is not done. There is no default store: name one that
+    /// all hosts share. Not on ZooKeeper and Redlock.
     #[arg(long, value_name = "NAME@TIME", value_parser = Fire::parse, conflicts_with_all = ["lock", "shared", "write", "slots", "at_least"])]
     pub(crate) once: Option<Fire>,
 
@@ -289,7 +301,8 @@ pub(crate) struct OnceArgs {
 }
 
 impl OnceArgs {
-    /// Refuses options without their job. Where `--lock` is given, `requires` of clap does not, because `--once` conflicts with it.
+    /// Refuses options without their job. Where `--lock` is given, `requires` of clap does not,
+    /// because `--once` conflicts with it.
     ///
     /// A job is for many hosts. Under cron the environment has no LEASEHOLD_STORE: each host would
     /// take its own files, and run the job.
@@ -320,9 +333,9 @@ pub(crate) enum OnDeath {
 
 /// Run a command on the one host that leads
 ///
-/// Campaigns until it leads, and runs the command. When the command ends, the tool resigns and exits as the command did. When
-/// the leadership is lost, the command is ended as by `run`, and the tool campaigns for the next term. After SIGTERM, SIGINT or
-/// SIGQUIT it starts no other term.
+/// Campaigns until it leads, and runs the command. When the command ends, the tool resigns and
+/// exits as the command did. When the leadership is lost, the command is ended as by `run`, and the
+/// tool campaigns for the next term. After SIGTERM, SIGINT or SIGQUIT it starts no other term.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: on every host
@@ -350,9 +363,9 @@ pub(crate) struct LeaderArgs {
 
 /// Ask a leader to leave, so that the next candidate leads
 ///
-/// The leader's command gets SIGTERM, and SIGKILL after its --kill-grace. Then the next in the queue leads, without a gap longer
-/// than a handover. The same leader campaigns again after a TTL. Exits with 1 if nobody leads, and with 75 if the leader
-/// does not leave in time.
+/// The leader's command gets SIGTERM, and SIGKILL after its --kill-grace. Then the next in the
+/// queue leads, without a gap longer than a handover. The same leader campaigns again after a TTL.
+/// Exits with 1 if nobody leads, and with 75 if the leader does not leave in time.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: before a machine goes down
@@ -369,11 +382,13 @@ pub(crate) struct StepDownArgs {
 
 /// Check the lease of the command that calls this
 ///
-/// For scripts and programs in any language that run under `leasehold run` or `leasehold leader`: call it before a step that
-/// needs the lock, and again before the step that makes the result permanent. It reads the file that LEASEHOLD_LEASE names.
-/// Exits with 0 if the lease is live, with 1 if it is live but less than --remaining is left, and with 76 if it is over. Once
-/// it has reported 76, it always does, and the tool ends the command. Between a check and the step after it any time may pass:
-/// only a resource that compares LEASEHOLD_TOKEN excludes a late step. Linux only.
+/// For scripts and programs in any language that run under `leasehold run` or `leasehold leader`:
+/// call it before a step that needs the lock, and again before the step that makes the result
+/// permanent. It reads the file that LEASEHOLD_LEASE names. Exits with 0 if the lease is live, with
+/// 1 if it is live but less than --remaining is left, and with 76 if it is over. Once it has
+/// reported 76, it always does, and the tool ends the command. Between a check and the step after
+/// it any time may pass: only a resource that compares LEASEHOLD_TOKEN excludes a late step. Linux
+/// only.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example: in a script that was started by leasehold run
@@ -386,8 +401,8 @@ pub(crate) struct CheckArgs {
 
 /// Take a lock away from a holder that hangs
 ///
-/// The next holder enters when the old holder's lease is over, even if the old holder cannot be reached. Exits with 1 if
-/// nobody held the lock.
+/// The next holder enters when the old holder's lease is over, even if the old holder cannot be
+/// reached. Exits with 1 if nobody held the lock.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -406,8 +421,8 @@ pub(crate) struct RevokeArgs {
 
 /// Find out what became of a commit in doubt
 ///
-/// Claims the name of the commit, so that a copy of it that arrives later is refused. Exits with 0 if it is committed, and with
-/// 1 if it is not and never will be.
+/// Claims the name of the commit, so that a copy of it that arrives later is refused. Exits with 0
+/// if it is committed, and with 1 if it is not and never will be.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -482,8 +497,8 @@ pub(crate) struct ConformArgs {
 
 /// Count with many processes under one lock, and show that no update is lost
 ///
-/// Starts processes of itself. Each round takes the lock, reads a counter that nothing else protects, adds one and writes
-/// it back. Exits with 1 if a single update was lost.
+/// Starts processes of itself. Each round takes the lock, reads a counter that nothing else
+/// protects, adds one and writes it back. Exits with 1 if a single update was lost.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -530,10 +545,12 @@ pub(crate) struct CounterArgs {
     #[arg(long, value_name = "MODE", default_value = "exclusive")]
     pub(crate) mode: CounterMode,
 
-    /// Stop and continue the processes, each for longer than its ttl, while a fence protects the counter
+    /// Stop and continue the processes, each for longer than its ttl, while a fence protects the
+    /// counter
     ///
-    /// The counter is then a key in the Redis server, a row in the PostgreSQL database, or a node in the ZooKeeper ensemble, of
-    /// the lock. A store without a fence is refused. The ttl is 1s unless it is given; on ZooKeeper it is the session time-out.
+    /// The counter is then a key in the Redis server, a row in the PostgreSQL database, or a node
+    /// in the ZooKeeper ensemble, of the lock. A store without a fence is refused. The ttl is 1s
+    /// unless it is given; on ZooKeeper it is the session time-out.
     #[arg(long, value_name = "HOW")]
     pub(crate) nemesis: Option<NemesisKind>,
 }
@@ -570,7 +587,8 @@ pub(crate) struct GenerateArgs {
     /// For which shell, or `man`
     pub(crate) what: What,
 
-    /// Where the manual pages go, one for each subcommand [default: the first page alone, to stdout]
+    /// Where the manual pages go, one for each subcommand [default: the first page alone, to
+    /// stdout]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! `leasehold check`: whether the lease of the command that calls it is live. By its exit code alone, and fast: it parses its
-//! arguments itself and starts no runtime.
+//! `leasehold check`: whether the lease of the command that calls it is live. By its exit code
+//! alone, and fast: it parses its arguments itself and starts no runtime.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -12,7 +12,8 @@ use crate::exit::{Failure, code};
 use crate::lease_file::{LeaseState, Machine, VARIABLE, boot_now, look};
 use crate::output::{Output, span};
 
-/// The words of a plain `leasehold check [--remaining SPAN]`; `None` for anything else, which goes the long way.
+/// The words of a plain `leasehold check [--remaining SPAN]`; `None` for anything else, which goes
+/// the long way.
 pub(crate) fn fast(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     let remaining = match words.next() {
         None => Duration::ZERO,
@@ -32,7 +33,8 @@ pub(crate) fn fast(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode
     Some(ExitCode::from(code))
 }
 
-/// 0 if the lease is live with as much left as asked for, 1 if it is live with less, 76 if it is over.
+/// 0 if the lease is live with as much left as asked for, 1 if it is live with less, 76 if it is
+/// over.
 pub(crate) fn check(args: &CheckArgs, output: Output) -> Result<u8, Failure> {
     let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
     let Some(path) = path else {

@@ -56,10 +56,12 @@ pub(crate) mod code {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Status {
     Code(u8),
-    /// By this signal, as the command did: a shell that sees it ends its loop too, as it does for `flock` and `env`.
+    /// By this signal, as the command did: a shell that sees it ends its loop too, as it does for
+    /// `flock` and `env`.
     Signal(Signal),
-    /// By this signal of the terminal. The command was in its foreground instead of our own group, so a shell script
-    /// around us has not received the signal yet: it gets it now, as it does where a command stays in its group.
+    /// By this signal of the terminal. The command was in its foreground instead of our own group,
+    /// so a shell script around us has not received the signal yet: it gets it now, as it does
+    /// where a command stays in its group.
     Interrupt(Signal),
 }
 

@@ -1,4 +1,5 @@
-//! The log: what of it is printed, and [`ForScripts`], a line of it as a JSON object, as every other line on stderr is with `--json`.
+//! The log: what of it is printed, and [`ForScripts`], a line of it as a JSON object, as every
+//! other line on stderr is with `--json`.
 
 use std::fmt;
 
@@ -11,8 +12,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What is printed: of the library what `RUST_LOG` asks for, or the number of `-v`; of others warnings at most, because what their
-/// details contain is not ours to judge.
+/// What is printed: of the library what `RUST_LOG` asks for, or the number of `-v`; of others
+/// warnings at most, because what their details contain is not ours to judge.
 pub(crate) fn wanted(verbose: u8) -> FilterFn<impl Fn(&Metadata<'_>) -> bool> {
     let level = match verbose {
         0 => LevelFilter::WARN,

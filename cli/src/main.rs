@@ -1,7 +1,8 @@
-//! The tool `leasehold`: runs commands only while a lock is held, and inspects the locks of a store.
+//! The tool `leasehold`: runs commands only while a lock is held, and inspects the locks of a
+//! store.
 //!
-//! It uses the library as every user does. Each subcommand is a file or a folder of its own; [`exit`] defines the
-//! exit codes, [`output`] the output for people and scripts.
+//! It uses the library as every user does. Each subcommand is a file or a folder of its own;
+//! [`exit`] defines the exit codes, [`output`] the output for people and scripts.
 
 #![cfg_attr(not(unix), allow(unused))]
 
@@ -41,8 +42,8 @@ use exit::{Failure, Status, code};
 use output::Output;
 use signals::Signals;
 
-// The compiler's unwinder, in the program itself. Without this it is a shared library, and loading that takes a fifth of the time
-// of `check`.
+// The compiler's unwinder, in the program itself. Without this it is a shared library, and loading
+// that takes a fifth of the time of `check`.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[link(name = "gcc_eh")]
 #[allow(unsafe_code, reason = "it declares nothing that could be called")]
@@ -96,7 +97,8 @@ fn main() -> ExitCode {
     ended.map_or_else(|failure| ExitCode::from(failure.code), Status::end)
 }
 
-/// Whether `--json` was given, although the arguments could not be parsed. Words after `--` belong to the command.
+/// Whether `--json` was given, although the arguments could not be parsed. Words after `--` belong
+/// to the command.
 fn wants_json() -> bool {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     words.any(|word| word == "--json")
@@ -134,7 +136,8 @@ fn dispatch(cli: &Cli, output: Output) -> Result<Status, Failure> {
     })
 }
 
-/// A subcommand that a signal ends at any point. As the first process of a container it has to listen, or a signal does nothing.
+/// A subcommand that a signal ends at any point. As the first process of a container it has to
+/// listen, or a signal does nothing.
 async fn or_a_signal(ended: impl Future<Output = Result<u8, Failure>>) -> Result<Status, Failure> {
     let mut signals = Signals::that_end_us()?;
     tokio::select! {

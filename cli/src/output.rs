@@ -1,4 +1,5 @@
-//! Output for people and for scripts: answers go to stdout, everything else to stderr. With `--json` each line is one JSON object.
+//! Output for people and for scripts: answers go to stdout, everything else to stderr. With
+//! `--json` each line is one JSON object.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -45,7 +46,8 @@ impl Output {
         }
     }
 
-    /// Prints on stderr from now on what the library logs: its warnings, or what `RUST_LOG` and the number of `-v` ask for.
+    /// Prints on stderr from now on what the library logs: its warnings, or what `RUST_LOG` and the
+    /// number of `-v` ask for.
     pub(crate) fn listen(self, verbose: u8) {
         let filter = wanted(verbose);
         let log = tracing_subscriber::fmt()

@@ -8,8 +8,8 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::exit::Failure;
 
-/// SIGCHLD, and the signals that are forwarded to the command. SIGTSTP is caught so that it does not stop the tool, whose
-/// lease would run out.
+/// SIGCHLD, and the signals that are forwarded to the command. SIGTSTP is caught so that it does
+/// not stop the tool, whose lease would run out.
 const OURS: [Signal; 6] = [
     Signal::SIGCHLD,
     Signal::SIGUSR1,
@@ -19,10 +19,11 @@ const OURS: [Signal; 6] = [
     Signal::SIGWINCH,
 ];
 
-/// The signals that end a tool that runs no command: it waits for its lock, or counts. They are forwarded to a command too.
+/// The signals that end a tool that runs no command: it waits for its lock, or counts. They are
+/// forwarded to a command too.
 ///
-/// SIGSYS is not among them. By it seccomp reports a system call that it refused; after a handler that returns, such a call looks
-/// like one that succeeded, also one that reads a clock.
+/// SIGSYS is not among them. By it seccomp reports a system call that it refused; after a handler
+/// that returns, such a call looks like one that succeeded, also one that reads a clock.
 const ENDING: &[Signal] = &[
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -38,8 +39,9 @@ const ENDING: &[Signal] = &[
     Signal::SIGPWR,
 ];
 
-/// The terminal stops a program in its background that reads, or writes under `stty tostop`. The tool must not stop, because its
-/// lease would run out: a blocked read fails, and a blocked write goes on. The command begins with an empty mask.
+/// The terminal stops a program in its background that reads, or writes under `stty tostop`. The
+/// tool must not stop, because its lease would run out: a blocked read fails, and a blocked write
+/// goes on. The command begins with an empty mask.
 const BLOCKED: [Signal; 2] = [Signal::SIGTTIN, Signal::SIGTTOU];
 
 #[derive(Debug)]
@@ -63,8 +65,8 @@ impl Signals {
             .filter(|&&which| ignored & (1 << (which as u32 - 1)) == 0)
             .map(|&which| Ok((which, listen(SignalKind::from_raw(which as i32))?)))
             .collect::<Result<_, Failure>>()?;
-        // Whatever our parent has blocked: without SIGCHLD no end of a command would be seen. Only now, so that a signal that
-        // waited is one that we listen to.
+        // Whatever our parent has blocked: without SIGCHLD no end of a command would be seen. Only
+        // now, so that a signal that waited is one that we listen to.
         (SigSet::from_iter(BLOCKED).thread_set_mask())
             .map_err(|why| Failure::system("the signal mask cannot be set", &why))?;
         Ok(Self(streams))
@@ -83,8 +85,8 @@ impl Signals {
         .await
     }
 
-    /// The signal that ends a tool that only waits, if one has arrived. Checked before a command is started: the runtime may not
-    /// have read its signals since the lock was acquired.
+    /// The signal that ends a tool that only waits, if one has arrived. Checked before a command is
+    /// started: the runtime may not have read its signals since the lock was acquired.
     pub(crate) async fn ended(&mut self) -> Option<Signal> {
         // On a runtime of one thread this reads all that has arrived.
         tokio::task::yield_now().await;
@@ -106,7 +108,8 @@ impl Signals {
     }
 }
 
-/// The signals that our parent ignores for us, as `nohup` does, as a mask of bits: they stay ignored, for the command too.
+/// The signals that our parent ignores for us, as `nohup` does, as a mask of bits: they stay
+/// ignored, for the command too.
 #[cfg(target_os = "linux")]
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

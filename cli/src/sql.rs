@@ -1,4 +1,5 @@
-//! `leasehold sql`: the schemas of the locks and of the fence, to be run by the owner of a database.
+//! `leasehold sql`: the schemas of the locks and of the fence, to be run by the owner of a
+//! database.
 
 use leasehold::fence::sql;
 use leasehold::postgres;
@@ -10,8 +11,8 @@ use crate::output::{Output, print};
 
 pub(crate) fn sql(args: &SqlArgs, output: Output) -> Result<u8, Failure> {
     let text = match args.database {
-        // As a whole or not at all, also by a client that goes on after an error: where the first statement refuses the schema, the
-        // others must not fill it.
+        // As a whole or not at all, also by a client that goes on after an error: where the first
+        // statement refuses the schema, the others must not fill it.
         Database::Postgres => format!(
             "BEGIN;\n{}\n{}COMMIT;\n",
             postgres::SCHEMA,

@@ -1,7 +1,8 @@
 //! What the tool says on stderr.
 //!
-//! Its reader may stop reading, as a pager does, and then a write waits. From [`aside`] on a thread writes: the tool must end its
-//! command, or a hold, with the lease, whoever reads what it says about that.
+//! Its reader may stop reading, as a pager does, and then a write waits. From [`aside`] on a thread
+//! writes: the tool must end its command, or a hold, with the lease, whoever reads what it says
+//! about that.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -47,7 +48,8 @@ pub(crate) fn say(line: &[u8]) {
     }
 }
 
-/// Waits until everything was written: before the process ends. With a limit, what nobody reads until then is lost.
+/// Waits until everything was written: before the process ends. With a limit, what nobody reads
+/// until then is lost.
 pub(crate) fn flush(limit: Option<Duration>) {
     let Some(queue) = QUEUE.get() else { return };
     let (done, is_done) = channel();

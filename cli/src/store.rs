@@ -11,7 +11,8 @@ use crate::exit::Failure;
 const INSIDE: &str = "LEASEHOLD_KEY";
 
 impl StoreArgs {
-    /// The URL that was given, here or in the environment. A variable without a value, as systemd writes it, gives none.
+    /// The URL that was given, here or in the environment. A variable without a value, as systemd
+    /// writes it, gives none.
     pub(crate) fn given(&self) -> Result<Option<String>, Failure> {
         if self.store.is_some() {
             return Ok(self.store.clone());
@@ -46,7 +47,8 @@ impl StoreArgs {
         Ok(url)
     }
 
-    /// As [`shared`](Self::shared). Holds in files end when this process dies, and `options` says what else.
+    /// As [`shared`](Self::shared). Holds in files end when this process dies, and `options` says
+    /// what else.
     pub(crate) fn for_holder(&self, options: &str) -> Result<String, Failure> {
         let url = self.shared()?;
         if !url.starts_with("file:") || url.contains("on_death=") {
@@ -75,7 +77,8 @@ impl StoreArgs {
     }
 }
 
-/// A command that runs under a lock of another store would be protected by nothing that the other callers see.
+/// A command that runs under a lock of another store would be protected by nothing that the other
+/// callers see.
 fn default_store() -> Result<String, Failure> {
     if std::env::var_os(INSIDE).is_some() {
         return Err(Failure::usage(

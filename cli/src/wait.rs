@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::run::Patience;
 
-/// A wait without an end is made of these. Between two of them the place in a queue is lost, once a day.
+/// A wait without an end is made of these. Between two of them the place in a queue is lost, once a
+/// day.
 const LONG_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long to wait for a busy lock.

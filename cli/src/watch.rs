@@ -20,8 +20,8 @@ const MOST_NAMED: usize = 20;
 /// Clears the screen, and goes to its first line.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Looks until a signal ends it, or nobody reads any more. A terminal shows the newest look; elsewhere a look is written when it
-/// differs from the one before in more than its times.
+/// Looks until a signal ends it, or nobody reads any more. A terminal shows the newest look;
+/// elsewhere a look is written when it differs from the one before in more than its times.
 pub(crate) async fn watch(
     locks: &LockManager,
     args: &ListArgs,

@@ -1,4 +1,5 @@
-//! The resource that the lock protects. It also knows who has entered, so it can count the writes over the next holder.
+//! The resource that the lock protects. It also knows who has entered, so it can count the writes
+//! over the next holder.
 
 use std::sync::Mutex;
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{ClockKind, Stamp};
 
-/// Between two heartbeats the boot clock and the raw clock may differ by the drift bound and this much.
+/// Between two heartbeats the boot clock and the raw clock may differ by the drift bound and this
+/// much.
 const SLACK: Duration = Duration::from_millis(50);
 /// A fast clock that is slower than this against both others is not used any more.
 const FAST_PPM: u64 = 200;
@@ -24,10 +25,12 @@ pub(crate) enum Audit {
 }
 
 impl Audit {
-    /// Compares how far each clock moved from `earlier` to `later`, with clocks that may drift by `drift_ppm`.
+    /// Compares how far each clock moved from `earlier` to `later`, with clocks that may drift by
+    /// `drift_ppm`.
     ///
-    /// After a sleep of the machine the boot clock has moved and the raw clock has not, so they disagree. This counts as a
-    /// fault on purpose: a lease whose holder slept for longer than the slack is ended.
+    /// After a sleep of the machine the boot clock has moved and the raw clock has not, so they
+    /// disagree. This counts as a fault on purpose: a lease whose holder slept for longer than the
+    /// slack is ended.
     pub(crate) fn between(earlier: &Stamp, later: &Stamp, drift_ppm: u32) -> Self {
         if [ClockKind::Boot, ClockKind::Raw]
             .iter()

@@ -1,11 +1,12 @@
 //! A fork ends every lease in the child (I9).
 //!
-//! The child has the parent's memory, deadlines included, but not its manager thread, and the parent still
-//! holds the lock. Reading the process id at each check costs over 100 ns. Instead, the C library runs a hook
-//! in every child: it raises a generation number, and each lease compares that number with its own.
+//! The child has the parent's memory, deadlines included, but not its manager thread, and the
+//! parent still holds the lock. Reading the process id at each check costs over 100 ns. Instead,
+//! the C library runs a hook in every child: it raises a generation number, and each lease compares
+//! that number with its own.
 //!
-//! This is the one module that uses `unsafe`. A child made by a bare `clone` system call, without the C library,
-//! is not noticed.
+//! This is the one module that uses `unsafe`. A child made by a bare `clone` system call, without
+//! the C library, is not noticed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,10 +40,12 @@ pub(crate) fn watch() -> Result<(), Error> {
 #[allow(unsafe_code)]
 fn register() -> i32 {
     extern "C" fn in_child() {
-        // An atomic addition is async-signal-safe. A child of a threaded process may do nothing else.
+        // An atomic addition is async-signal-safe. A child of a threaded process may do nothing
+        // else.
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: the hook is a function of this program, is never unloaded, and only touches an atomic.
+    // SAFETY: the hook is a function of this program, is never unloaded, and only touches an
+    // atomic.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) }
 }
 

@@ -12,16 +12,19 @@ use super::timers::{SleepOrder, Timers};
 use super::{ClockKind, Reading, Stamp};
 use crate::model::span::nanos;
 
-/// A clock that moves only when a test advances it (feature `testing`). Cloning is cheap; all clones are the same clock.
+/// A clock that moves only when a test advances it (feature `testing`). Cloning is cheap; all
+/// clones are the same clock.
 ///
-/// Sleeps on it complete as soon as the boot lane has been moved far enough, and in the order of their ends.
+/// Sleeps on it complete as soon as the boot lane has been moved far enough, and in the order of
+/// their ends.
 #[derive(Clone)]
 pub struct ManualClock {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// Together behind one lock: a stamp that sees one clock moved and another not yet is a clock fault to its reader.
+    /// Together behind one lock: a stamp that sees one clock moved and another not yet is a clock
+    /// fault to its reader.
     lanes: Mutex<[u64; 3]>,
     fast_is_trusted: AtomicBool,
     timers: Mutex<Timers>,
@@ -77,8 +80,8 @@ impl ManualClock {
         }
     }
 
-    /// How far the boot lane has to be advanced until the next sleep completes; `None` if nobody sleeps. For a test that moves
-    /// the clock from event to event.
+    /// How far the boot lane has to be advanced until the next sleep completes; `None` if nobody
+    /// sleeps. For a test that moves the clock from event to event.
     #[must_use]
     pub fn until_next(&self) -> Option<Duration> {
         let next = self.inner.timers.lock().next()?;
@@ -255,7 +258,8 @@ mod tests {
         assert_eq!(clock.until_next(), None);
     }
 
-    /// Two lanes that are read apart would differ by a step now and then, which an audit takes for a fault.
+    /// Two lanes that are read apart would differ by a step now and then, which an audit takes for
+    /// a fault.
     #[test]
     fn a_stamp_never_sees_a_step_half_done() {
         let clock = ManualClock::new();

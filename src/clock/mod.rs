@@ -1,8 +1,9 @@
 //! The clocks that leases are compared with: the system's, or one that a test moves.
 //!
-//! A lease has *one deadline word per clock*, each computed from that clock's own reading before the request
-//! was sent, and it is live only while every clock that is read is before its own word. So an additional clock can
-//! only end a lease earlier, and two clocks are never compared with each other for a deadline.
+//! A lease has *one deadline word per clock*, each computed from that clock's own reading before
+//! the request was sent, and it is live only while every clock that is read is before its own word.
+//! So an additional clock can only end a lease earlier, and two clocks are never compared with each
+//! other for a deadline.
 //!
 //! | lane | on Linux | counts suspend | slewed | read by |
 //! |---|---|---|---|---|
@@ -10,11 +11,12 @@
 //! | [`ClockKind::Boot`] | `CLOCK_BOOTTIME` | yes | yes | commit, and after it |
 //! | [`ClockKind::Raw`] | `CLOCK_MONOTONIC_RAW` | no | no | commit, and after it |
 //!
-//! The fast clock is calibrated at start and may run slow, which is the unsafe direction. Therefore it never judges a
-//! commit alone, and each heartbeat audits it against the others. If the audit finds it slow, fast reads use
-//! the boot clock from then on.
+//! The fast clock is calibrated at start and may run slow, which is the unsafe direction. Therefore
+//! it never judges a commit alone, and each heartbeat audits it against the others. If the audit
+//! finds it slow, fast reads use the boot clock from then on.
 //!
-//! On systems other than Linux both strict clocks are the system's monotonic clock that counts sleep.
+//! On systems other than Linux both strict clocks are the system's monotonic clock that counts
+//! sleep.
 
 mod audit;
 pub(crate) mod fork;
@@ -119,7 +121,8 @@ impl Clock {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a fork of this process could not be noticed.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a fork of this process could
+    /// not be noticed.
     pub fn system() -> Result<Self, Error> {
         fork::watch()?;
         Ok(Self(Source::System(SystemClock::shared())))
@@ -169,7 +172,8 @@ impl Clock {
         }
     }
 
-    /// Whether the caller may sleep: it is in a tokio runtime, and that has the timers which this clock needs.
+    /// Whether the caller may sleep: it is in a tokio runtime, and that has the timers which this
+    /// clock needs.
     pub(crate) fn has_timers(&self) -> bool {
         match &self.0 {
             Source::System(_) => SystemClock::has_timers(),
@@ -187,8 +191,9 @@ impl Clock {
         self.sleep_until(self.after(span)).await;
     }
 
-    /// Completes once the boot clock shows `end`, in nanoseconds. A caller that plans ahead says when to wake, not how long to
-    /// sleep: what passes between the plan and the sleep would be added to it.
+    /// Completes once the boot clock shows `end`, in nanoseconds. A caller that plans ahead says
+    /// when to wake, not how long to sleep: what passes between the plan and the sleep would be
+    /// added to it.
     pub(crate) async fn sleep_until(&self, end: u64) {
         match &self.0 {
             Source::System(clock) => clock.sleep_until(end).await,
@@ -203,8 +208,8 @@ impl Clock {
         self.boot().saturating_add(span)
     }
 
-    /// Runs `future` for at most `span`, counted from the first poll; `None` if it had not completed by then. An answer that
-    /// has arrived when the time is over counts.
+    /// Runs `future` for at most `span`, counted from the first poll; `None` if it had not
+    /// completed by then. An answer that has arrived when the time is over counts.
     ///
     /// # Cancel safety
     ///
@@ -222,7 +227,8 @@ impl Clock {
         self.limited(end.on(ClockKind::Boot), future).await
     }
 
-    /// The wall clock, in microseconds since 1970. It may jump: for nothing but a number that should be larger than before.
+    /// The wall clock, in microseconds since 1970. It may jump: for nothing but a number that
+    /// should be larger than before.
     #[cfg(target_os = "linux")]
     pub(crate) fn wall_micros(&self) -> u64 {
         match &self.0 {
@@ -248,7 +254,8 @@ impl Clock {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            // Made after the first poll: that poll may take any time and often completes the future.
+            // Made after the first poll: that poll may take any time and often completes the
+            // future.
             if sleep.is_none() {
                 sleep.set(Some(self.sleep_until(end)));
             }

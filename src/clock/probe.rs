@@ -2,7 +2,8 @@
 
 use super::{Clock, ClockKind};
 
-/// The clock read of a fast check: which clock was read, and what it showed in nanoseconds (feature `testing`).
+/// The clock read of a fast check: which clock was read, and what it showed in nanoseconds (feature
+/// `testing`).
 #[inline]
 #[must_use]
 pub fn read_fast(clock: &Clock) -> (ClockKind, u64) {

@@ -91,8 +91,8 @@ impl SystemClock {
             .delta_as_nanos(self.quanta_base, self.quanta.raw())
     }
 
-    /// Ends when the boot clock has reached the time. tokio's timer stops while the machine sleeps, and fires early if a test
-    /// has paused tokio's clock.
+    /// Ends when the boot clock has reached the time. tokio's timer stops while the machine sleeps,
+    /// and fires early if a test has paused tokio's clock.
     #[allow(clippy::disallowed_methods, reason = "this is the one home of clocks")]
     pub(super) async fn sleep_until(&self, end: u64) {
         loop {
@@ -138,8 +138,8 @@ mod lanes {
 mod lanes {
     use rustix::time::{ClockId, clock_gettime};
 
-    /// `CLOCK_MONOTONIC` counts sleep on Apple's systems, where `Instant` does not: it reads `CLOCK_UPTIME_RAW` there. Elsewhere
-    /// `Instant` reads this clock, too.
+    /// `CLOCK_MONOTONIC` counts sleep on Apple's systems, where `Instant` does not: it reads
+    /// `CLOCK_UPTIME_RAW` there. Elsewhere `Instant` reads this clock, too.
     pub(super) fn boot_nanos() -> u64 {
         let time = clock_gettime(ClockId::Monotonic);
         super::ZERO + time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -6,7 +6,8 @@ use std::task::Waker;
 /// When a sleep ends, and the order in which equal sleeps came.
 pub(super) type SleepOrder = (u64, u64);
 
-/// The sleeps that have not ended. Those that end together are woken in the order in which they came.
+/// The sleeps that have not ended. Those that end together are woken in the order in which they
+/// came.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     waiting: BTreeMap<SleepOrder, Waker>,

@@ -1,4 +1,5 @@
-//! The wall clock: for the age of names that outlive a process. No lease is measured by it, because it jumps.
+//! The wall clock: for the age of names that outlive a process. No lease is measured by it, because
+//! it jumps.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

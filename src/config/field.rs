@@ -62,7 +62,8 @@ const fn text(name: &'static str, set: fn(&mut Draft, &str) -> Result<(), Error>
     Field::new(name, "", Accepts::Text("a text", set), "")
 }
 
-/// Adds a value to a section under its written name. It is read at once, to report it at its position.
+/// Adds a value to a section under its written name. It is read at once, to report it at its
+/// position.
 pub(super) fn add(section: &mut Section, name: &str, mut entry: Entry) -> Result<(), Error> {
     let (field, unit) = FIELDS.find(name).map_err(|why| refused(&entry, why))?;
     if !unit.is_empty() {

@@ -64,7 +64,8 @@ impl ManagerConfig {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which ends by itself.
+    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which
+    /// ends by itself.
     pub async fn connect(&self) -> Result<LockManager, Error> {
         self.builder().await?.build()
     }

@@ -9,9 +9,11 @@ use crate::manager::LockManager;
 use crate::model::error::Error;
 
 impl LockManager {
-    /// Builds the manager at the top of a TOML file: its store, its settings, its label (feature `config`).
+    /// Builds the manager at the top of a TOML file: its store, its settings, its label (feature
+    /// `config`).
     ///
-    /// Ignores the environment. [`Config`] describes the file, which may configure several managers.
+    /// Ignores the environment. [`Config`] describes the file, which may configure several
+    /// managers.
     ///
     /// # Errors
     ///
@@ -19,13 +21,15 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which ends by itself.
+    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which
+    /// ends by itself.
     pub async fn from_config(path: impl AsRef<Path>) -> Result<Self, Error> {
         Config::read(path)?.top()?.connect().await
     }
 
-    /// Builds the manager that the environment describes (feature `config`): `LEASEHOLD_STORE`, `LEASEHOLD_TTL` and so on. They
-    /// override the top of the file that `LEASEHOLD_CONFIG` names, if it is set.
+    /// Builds the manager that the environment describes (feature `config`): `LEASEHOLD_STORE`,
+    /// `LEASEHOLD_TTL` and so on. They override the top of the file that `LEASEHOLD_CONFIG` names,
+    /// if it is set.
     ///
     /// # Errors
     ///
@@ -33,13 +37,15 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which ends by itself.
+    /// Cancel safe: on Redis and PostgreSQL a dropped call leaves only an attempt to connect, which
+    /// ends by itself.
     pub async fn from_env() -> Result<Self, Error> {
         Config::from_env()?.top()?.connect().await
     }
 }
 
-/// The validated configuration of one or several managers, from a file, the environment or both (feature `config`).
+/// The validated configuration of one or several managers, from a file, the environment or both
+/// (feature `config`).
 ///
 /// ```toml
 /// # Any URL that `LockManager::connect` takes.
@@ -68,7 +74,8 @@ impl LockManager {
 /// wait = "2s"
 /// ```
 ///
-/// In the environment: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`, `LEASEHOLD_HANDLERS_ACCESS_LOG` and so on.
+/// In the environment: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`, `LEASEHOLD_HANDLERS_ACCESS_LOG` and so
+/// on.
 ///
 /// [The names of other frameworks](crate::config) are understood too.
 ///
@@ -105,8 +112,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the file cannot be read; `Invalid`, with file, line and field, for invalid content; `Unsupported` for a
-    /// store whose feature is switched off.
+    /// `Unavailable` if the file cannot be read; `Invalid`, with file, line and field, for invalid
+    /// content; `Unsupported` for a store whose feature is switched off.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let (name, text) = file::read(path.as_ref())?;
         Self::of(name.clone(), file::sections(&name, &text)?)
@@ -121,16 +128,19 @@ impl Config {
         Self::of("config".to_owned(), file::sections("config", text)?)
     }
 
-    /// Reads the environment and the file that `LEASEHOLD_CONFIG` names, if it is set. The environment overrides the file.
+    /// Reads the environment and the file that `LEASEHOLD_CONFIG` names, if it is set. The
+    /// environment overrides the file.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); `Invalid` also for a variable that begins with `LEASEHOLD_` and is unknown, or not UTF-8.
+    /// As [`read`](Self::read); `Invalid` also for a variable that begins with `LEASEHOLD_` and is
+    /// unknown, or not UTF-8.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_vars(environment::of_this_process()?)
     }
 
-    /// As [`from_env`](Self::from_env), from the given variables. Those that do not begin with `LEASEHOLD_` are ignored.
+    /// As [`from_env`](Self::from_env), from the given variables. Those that do not begin with
+    /// `LEASEHOLD_` are ignored.
     ///
     /// # Errors
     ///

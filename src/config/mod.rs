@@ -2,9 +2,9 @@
 //!
 //! [`Config`] describes the format.
 //!
-//! In the environment the names are in upper case, after `LEASEHOLD_`: `LEASEHOLD_STORE`, `LEASEHOLD_TTL`. They override the
-//! top of the file. A variable without a value counts as one that is not set. The names that the Redis starters of other lock
-//! frameworks use are aliases:
+//! In the environment the names are in upper case, after `LEASEHOLD_`: `LEASEHOLD_STORE`,
+//! `LEASEHOLD_TTL`. They override the top of the file. A variable without a value counts as one
+//! that is not set. The names that the Redis starters of other lock frameworks use are aliases:
 //!
 //! | alias | field |
 //! |---|---|
@@ -14,9 +14,10 @@
 //! | `min_spin_millis = 10` | `retry_delay = "10ms"` |
 //! | `random_millis = 10` | `retry_jitter = "10ms"` |
 //!
-//! Everything is validated before the first connection. An unknown name, an invalid value or an impossible combination is an
-//! error that names the file, the line and the field. The file is read with spans (`toml`), because libraries that merge
-//! first (the crate `config`) lose the position of a value.
+//! Everything is validated before the first connection. An unknown name, an invalid value or an
+//! impossible combination is an error that names the file, the line and the field. The file is read
+//! with spans (`toml`), because libraries that merge first (the crate `config`) lose the position
+//! of a value.
 
 mod entry;
 mod environment;

@@ -1,5 +1,5 @@
-//! [`Plan`]: the store and the settings that a URL and the settings give, before anything is connected. The only file that
-//! knows every store.
+//! [`Plan`]: the store and the settings that a URL and the settings give, before anything is
+//! connected. The only file that knows every store.
 
 use std::collections::HashMap;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
@@ -166,7 +166,8 @@ pub(super) fn options() -> String {
     tables.concat()
 }
 
-/// Why a scheme is refused. Only a scheme before `//` is shown: anything else may be part of a password.
+/// Why a scheme is refused. Only a scheme before `//` is shown: anything else may be part of a
+/// password.
 fn refusal(scheme: &str, rest: &str) -> Error {
     if let Some((scheme, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
         return Error::new(
@@ -190,7 +191,8 @@ fn no_scheme() -> Error {
     ))
 }
 
-/// One store for each name in this process: callers that use the same name contend for the same locks.
+/// One store for each name in this process: callers that use the same name contend for the same
+/// locks.
 fn memory(name: &str) -> Result<MemoryStore, Error> {
     static STORES: Mutex<Option<HashMap<String, MemoryStore>>> = Mutex::new(None);
 
@@ -208,7 +210,8 @@ fn memory(name: &str) -> Result<MemoryStore, Error> {
     Ok(store)
 }
 
-/// All processes of a machine read one clock, so no drift has to be subtracted, and a margin only for the time of a step.
+/// All processes of a machine read one clock, so no drift has to be subtracted, and a margin only
+/// for the time of a step.
 #[cfg(target_os = "linux")]
 fn file(url: &str, settings: &mut Settings) -> Result<FileOptions, Error> {
     let default = Settings::default();

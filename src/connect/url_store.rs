@@ -12,14 +12,16 @@ use crate::store::{
     Revoke, Revoked, Store,
 };
 
-/// A store that was made from a URL, for code that works on any store: the conformance suite, a store that wraps another.
+/// A store that was made from a URL, for code that works on any store: the conformance suite, a
+/// store that wraps another.
 ///
 /// Cloning is cheap; all clones share their connections.
 #[derive(Clone)]
 pub struct UrlStore(AnyStore);
 
 impl UrlStore {
-    /// Connects to the store of a URL. For the URLs see [`LockManager::connect`](crate::LockManager::connect).
+    /// Connects to the store of a URL. For the URLs see
+    /// [`LockManager::connect`](crate::LockManager::connect).
     ///
     /// # Errors
     ///
@@ -27,7 +29,8 @@ impl UrlStore {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves at most, on Redis, an attempt to connect that ends by itself.
+    /// Cancel safe: a dropped connect leaves at most, on Redis, an attempt to connect that ends by
+    /// itself.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_for(url, Settings::default()).await
     }

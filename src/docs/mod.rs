@@ -25,7 +25,8 @@
 //! | [`writing_a_store`] | to write a store of your own |
 //! | [`writing_a_handler`] | to write a handler or an observer |
 //!
-//! Every Rust example of these pages is compiled, and runs as a test unless it needs a server. Calls of other drivers are plain text.
+//! Every Rust example of these pages is compiled, and runs as a test unless it needs a server.
+//! Calls of other drivers are plain text.
 
 // The pages link to items of these features. They are checked and published with all features on.
 #![cfg_attr(

@@ -1,4 +1,5 @@
-//! [`RunContext`]: what a run needs to know of its executor: the lease, the commit budget, and where it reports.
+//! [`RunContext`]: what a run needs to know of its executor: the lease, the commit budget, and
+//! where it reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,8 +85,9 @@ impl RunContext {
         self.commit_budget
     }
 
-    /// Begins a run, by the fast clock: the strict clocks judge the commit. The run is counted before any look at the lease, and
-    /// until the result is dropped, after its last effect: the end of the hold waits for it (I5).
+    /// Begins a run, by the fast clock: the strict clocks judge the commit. The run is counted
+    /// before any look at the lease, and until the result is dropped, after its last effect: the
+    /// end of the hold waits for it (I5).
     #[inline]
     pub(crate) fn begin(&self, run: u64) -> Result<InProgress<'_>, LeaseError> {
         let in_progress = self.running.enter()?;

@@ -20,14 +20,17 @@ const TTL: Duration = Duration::from_secs(10);
 /// The most points of one test: each is a whole run.
 const MOST_POINTS: u64 = 100_000;
 
-/// Runs `test` once for every point at which its lease can end, and checks the state that each run leaves (feature `testing`).
+/// Runs `test` once for every point at which its lease can end, and checks the state that each run
+/// leaves (feature `testing`).
 ///
-/// The lease ends right before each look at its deadline, one after the other: before the run, at each `tx.check()`, before and
-/// during each step, before the commit, after it. What happens between two looks is seen at the second one, so no other moment
-/// makes a difference. Time does not pass; a test of ten looks is eleven runs and takes milliseconds.
+/// The lease ends right before each look at its deadline, one after the other: before the run, at
+/// each `tx.check()`, before and during each step, before the commit, after it. What happens
+/// between two looks is seen at the second one, so no other moment makes a difference. Time does
+/// not pass; a test of ten looks is eleven runs and takes milliseconds.
 ///
-/// `test` makes its data anew, runs *one* guarded run under [`hold.executor()`](TestHold::executor), and returns the outcome and the
-/// state. The state is judged by the outcome ([`RunError::was_applied`]):
+/// `test` makes its data anew, runs *one* guarded run under
+/// [`hold.executor()`](TestHold::executor), and returns the outcome and the state. The state is
+/// judged by the outcome ([`RunError::was_applied`]):
 ///
 /// | the outcome says | the state must be |
 /// |---|---|
@@ -57,7 +60,8 @@ const MOST_POINTS: u64 = 100_000;
 ///
 /// # Errors
 ///
-/// The first point at which the state is wrong, in words. Also if `test` does not do the same each time.
+/// The first point at which the state is wrong, in words. Also if `test` does not do the same each
+/// time.
 pub fn explore_lapses<T, E, S: PartialEq + Debug>(
     mut test: impl FnMut(&TestHold) -> (Result<Committed<T>, RunError<T, E>>, S),
 ) -> Result<Explored, MissedUndo> {
@@ -119,8 +123,8 @@ pub async fn explore_lapses_async<T, E, S: PartialEq + Debug>(
 pub struct Explored {
     /// At how many points the lease ended.
     pub points: u64,
-    /// At how many of them the run was [incomplete](RunError::Incomplete) or [in doubt](RunError::InDoubt), so that its state was not
-    /// judged.
+    /// At how many of them the run was [incomplete](RunError::Incomplete) or [in
+    /// doubt](RunError::InDoubt), so that its state was not judged.
     pub unclear: u64,
 }
 
@@ -146,7 +150,8 @@ impl End {
     }
 }
 
-/// One run: the lease ends before the look with this number. The first run of all has the number zero, and a live lease.
+/// One run: the lease ends before the look with this number. The first run of all has the number
+/// zero, and a live lease.
 struct Point {
     number: u64,
     hold: TestHold,

@@ -15,15 +15,17 @@ use crate::model::run_sink::RunSink;
 
 /// Runs work only while its lease is live, and undoes it if it is not.
 ///
-/// Give a clone to every worker, on every core: threads that have a clone each share no memory that they write.
+/// Give a clone to every worker, on every core: threads that have a clone each share no memory that
+/// they write.
 ///
-/// When the hold ends, runs in progress end first. From then on every run is refused, for good. To acquire the lock again gives
-/// another lease with another executor.
+/// When the hold ends, runs in progress end first. From then on every run is refused, for good. To
+/// acquire the lock again gives another lease with another executor.
 ///
-/// **Runs of one lease overlap**, also those of clones on other threads. Data in a [`GuardedCell`](crate::GuardedCell) is safe: the
-/// second of two runs that wrote the same cell conflicts. Data that the work changes in place is not: when a run fails, its
-/// [`snapshot`](Tx::snapshot) restores the value from before and erases what another run committed in between. For such data use
-/// [`in_turn`](Self::in_turn), whose runs wait for each other.
+/// **Runs of one lease overlap**, also those of clones on other threads. Data in a
+/// [`GuardedCell`](crate::GuardedCell) is safe: the second of two runs that wrote the same cell
+/// conflicts. Data that the work changes in place is not: when a run fails, its
+/// [`snapshot`](Tx::snapshot) restores the value from before and erases what another run committed
+/// in between. For such data use [`in_turn`](Self::in_turn), whose runs wait for each other.
 ///
 /// See the [module](crate::run) for every outcome of a run.
 pub struct Executor {
@@ -31,8 +33,8 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An executor under `lease`, which passes what it cannot finish to `sink`. A run is not begun and not committed with less than
-    /// `commit_budget` left.
+    /// An executor under `lease`, which passes what it cannot finish to `sink`. A run is not begun
+    /// and not committed with less than `commit_budget` left.
     pub(crate) fn new(lease: &Lease, sink: Arc<dyn RunSink>, commit_budget: Duration) -> Self {
         Self {
             context: Arc::new(RunContext::new(lease, sink, commit_budget)),
@@ -45,18 +47,21 @@ impl Executor {
         self.context.lease()
     }
 
-    /// An executor whose runs take turns: a run begins when no other run in turn of these locks is in progress, in this process.
-    /// Use it for data that the work changes in place, with [`snapshot`](Tx::snapshot) or [`undo`](Tx::undo).
+    /// An executor whose runs take turns: a run begins when no other run in turn of these locks is
+    /// in progress, in this process. Use it for data that the work changes in place, with
+    /// [`snapshot`](Tx::snapshot) or [`undo`](Tx::undo).
     ///
-    /// The turn belongs to the lease: all executors in turn of one guard wait for each other, clones included. Runs of an executor
-    /// that is *not* in turn do not wait and are not waited for. A run that waits for its turn has not begun. It is refused when the
-    /// lease is over. In [`guarded`](Self::guarded) the thread waits, also in an async task: use
+    /// The turn belongs to the lease: all executors in turn of one guard wait for each other,
+    /// clones included. Runs of an executor that is *not* in turn do not wait and are not waited
+    /// for. A run that waits for its turn has not begun. It is refused when the lease is over. In
+    /// [`guarded`](Self::guarded) the thread waits, also in an async task: use
     /// [`guarded_async`](Self::guarded_async) there.
     ///
-    /// Two *locks* do not wait for each other: data that is changed under both needs a run under [both](crate::multi::MultiLock).
+    /// Two *locks* do not wait for each other: data that is changed under both needs a run under
+    /// [both](crate::multi::MultiLock).
     ///
-    /// A run in turn that is begun inside another one of the same lock would wait for itself; it is refused
-    /// ([`Cause::Refused`]), unless it runs on another thread or task.
+    /// A run in turn that is begun inside another one of the same lock would wait for itself; it is
+    /// refused ([`Cause::Refused`]), unless it runs on another thread or task.
     ///
     /// ```
     /// # use leasehold::{LockManager, store::MemoryStore};
@@ -85,11 +90,12 @@ impl Executor {
 
     /// Runs `work` under the lease, on this thread. It needs no runtime.
     ///
-    /// The work is committed if it returns `Ok` and the lease is live then, with the commit budget left. Otherwise what it did
-    /// through the [`Tx`] is undone, and what it did outside of it remains. A panic is undone too, and continues as a panic.
+    /// The work is committed if it returns `Ok` and the lease is live then, with the commit budget
+    /// left. Otherwise what it did through the [`Tx`] is undone, and what it did outside of it
+    /// remains. A panic is undone too, and continues as a panic.
     ///
-    /// Runs may be nested, and are then independent: the inner one commits first and stays committed if the outer one does not; if
-    /// both write the same cell, the outer one conflicts.
+    /// Runs may be nested, and are then independent: the inner one commits first and stays
+    /// committed if the outer one does not; if both write the same cell, the outer one conflicts.
     ///
     /// # Errors
     ///
@@ -104,8 +110,8 @@ impl Executor {
 
     /// Awaits `work` under the lease. Otherwise as [`guarded`](Self::guarded).
     ///
-    /// The future is `Send` if that of the work is, and may borrow from its surroundings. Outside of any tokio runtime, and in one
-    /// without its time driver, it uses the manager's timers.
+    /// The future is `Send` if that of the work is, and may borrow from its surroundings. Outside
+    /// of any tokio runtime, and in one without its time driver, it uses the manager's timers.
     ///
     /// # Errors
     ///
@@ -117,9 +123,10 @@ impl Executor {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before the commit call has begun, nothing is committed: local undo runs at once, inside the drop, and
-    /// compensations are passed to the lock's manager, which awaits them before it releases the lock. Dropped during the commit
-    /// call, the commit is in doubt: the hold is not released but expires, and a debt reports it.
+    /// Dropped before the commit call has begun, nothing is committed: local undo runs at once,
+    /// inside the drop, and compensations are passed to the lock's manager, which awaits them
+    /// before it releases the lock. Dropped during the commit call, the commit is in doubt: the
+    /// hold is not released but expires, and a debt reports it.
     pub async fn guarded_async<T>(
         &self,
         work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
@@ -127,10 +134,11 @@ impl Executor {
         awaiting::run(&self.context, work, Abort::into_cause).await
     }
 
-    /// A run that consists of its commit only: makes one durable change under the lease, and returns what it computed.
+    /// A run that consists of its commit only: makes one durable change under the lease, and
+    /// returns what it computed.
     ///
-    /// `call` is as in [`AsyncTx::commit_with`](AsyncTx::commit_with). Its own decision against the commit is returned in
-    /// [`Cause::Failed`], in its own type.
+    /// `call` is as in [`AsyncTx::commit_with`](AsyncTx::commit_with). Its own decision against the
+    /// commit is returned in [`Cause::Failed`], in its own type.
     ///
     /// # Errors
     ///

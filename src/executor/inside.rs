@@ -1,8 +1,8 @@
-//! [`Inside`]: which locks the runs in progress on this thread are under, by the numbers that their manager gave them. A run that asks for
-//! one of them would wait for itself.
+//! [`Inside`]: which locks the runs in progress on this thread are under, by the numbers that their
+//! manager gave them. A run that asks for one of them would wait for itself.
 //!
-//! The work of a blocking run may drive a runtime of its own, which then polls other tasks on this thread. They are outside of the run: each
-//! entry names the task that made it.
+//! The work of a blocking run may drive a runtime of its own, which then polls other tasks on this
+//! thread. They are outside of the run: each entry names the task that made it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -23,31 +23,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [The guide](crate::docs::guarded) describes the phases of a run, [its outcomes](crate::docs::guarded#outcomes), and
-//! [what each proof is based on](crate::docs::guarded#commit-proofs). The code checks the lease with the fast clock before the
-//! work, and with the strict clocks before the commit and after a commit call (I4). Every run is counted from before it checks whether the hold is ending until its last effect, undo included; the end
-//! of a hold waits for every counted run (I5).
+//! [The guide](crate::docs::guarded) describes the phases of a run, [its
+//! outcomes](crate::docs::guarded#outcomes), and [what each proof is based
+//! on](crate::docs::guarded#commit-proofs). The code checks the lease with the fast clock before
+//! the work, and with the strict clocks before the commit and after a commit call (I4). Every run
+//! is counted from before it checks whether the hold is ending until its last effect, undo
+//! included; the end of a hold waits for every counted run (I5).
 //!
 //! # Doubt
 //!
-//! A commit or a step without a trusted answer is in doubt, never "not applied" (I7). Its hold is not released; it expires, so
-//! that the late effect has that long to arrive. After a commit in doubt, local changes are undone, and cells show nothing that
-//! is not known to be committed. Effects of steps stay, and their debts are [`Undecided`](DebtState::Undecided), because
+//! A commit or a step without a trusted answer is in doubt, never "not applied" (I7). Its hold is
+//! not released; it expires, so that the late effect has that long to arrive. After a commit in
+//! doubt, local changes are undone, and cells show nothing that is not known to be committed.
+//! Effects of steps stay, and their debts are [`Undecided`](DebtState::Undecided), because
 //! reverting a part of what may be committed is worse than either result.
 //!
-//! A step in doubt also prevents its run from committing, whatever the work returns. To find out what happened to an effect,
-//! query the resource inside the step.
+//! A step in doubt also prevents its run from committing, whatever the work returns. To find out
+//! what happened to an effect, query the resource inside the step.
 //!
 //! # Several locks
 //!
-//! A run of [`MultiGuard::executor`](crate::multi::MultiGuard::executor) is under all locks of a [`MultiLock`](crate::multi::MultiLock): every
-//! check is a check of every lease, and its [`CommitPermit`] carries every key and token. See [there](crate::multi) for a
-//! transfer between two accounts.
+//! A run of [`MultiGuard::executor`](crate::multi::MultiGuard::executor) is under all locks of a
+//! [`MultiLock`](crate::multi::MultiLock): every check is a check of every lease, and its
+//! [`CommitPermit`] carries every key and token. See [there](crate::multi) for a transfer between
+//! two accounts.
 //!
 //! # Not guaranteed
 //!
-//! Between the last check and the effect of a commit call the process may stop for any time. The outcome reports this
-//! afterwards ([`CommittedLate`](RunError::CommittedLate)); only a fence at the resource prevents it.
+//! Between the last check and the effect of a commit call the process may stop for any time. The
+//! outcome reports this afterwards ([`CommittedLate`](RunError::CommittedLate)); only a fence at
+//! the resource prevents it.
 
 mod cell;
 mod context;

@@ -1,9 +1,11 @@
 //! [`own_runs`]: the runs of a guard itself, which every guard that excludes has.
 
-/// `guarded`, `guarded_async` and `commit` of a guard that has a field `executor: OnceLock<Executor>` and a method `executor()`.
+/// `guarded`, `guarded_async` and `commit` of a guard that has a field
+/// `executor: OnceLock<Executor>` and a method `executor()`.
 macro_rules! own_runs {
     () => {
-        /// Runs `work` under the lease, on this thread: [`Executor::guarded`](crate::Executor::guarded).
+        /// Runs `work` under the lease, on this thread:
+        /// [`Executor::guarded`](crate::Executor::guarded).
         ///
         /// # Errors
         ///
@@ -16,7 +18,8 @@ macro_rules! own_runs {
             self.own_executor().guarded(work)
         }
 
-        /// Awaits `work` under the lease: [`Executor::guarded_async`](crate::Executor::guarded_async).
+        /// Awaits `work` under the lease:
+        /// [`Executor::guarded_async`](crate::Executor::guarded_async).
         ///
         /// # Errors
         ///
@@ -36,7 +39,8 @@ macro_rules! own_runs {
         ///
         /// # Errors
         ///
-        /// Every outcome except a commit within the lease or behind a fence: see [`RunError`](crate::RunError).
+        /// Every outcome except a commit within the lease or behind a fence: see
+        /// [`RunError`](crate::RunError).
         ///
         /// # Cancel safety
         ///

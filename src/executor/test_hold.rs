@@ -17,7 +17,8 @@ use crate::model::run_sink::{Debt, Intent, RunSink};
 use crate::model::token::FencingToken;
 use crate::settings::Settings;
 
-/// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave behind (feature `testing`).
+/// A hold without a manager or a store: the test renews it, ends it, and sees what its runs leave
+/// behind (feature `testing`).
 #[derive(Debug)]
 pub struct TestHold {
     lease: Lease,
@@ -46,7 +47,8 @@ pub(super) enum WatchEvent<'a> {
 }
 
 impl TestHold {
-    /// A hold that was granted now, for `ttl`, of which the lease may use what the settings say (I1).
+    /// A hold that was granted now, for `ttl`, of which the lease may use what the settings say
+    /// (I1).
     pub fn new(
         clock: impl Into<Clock>,
         settings: &Settings,
@@ -149,13 +151,15 @@ impl TestHold {
         self.left.intents.lock().clone()
     }
 
-    /// The reported debts, in their order, with those of [`run_compensations`](Self::run_compensations).
+    /// The reported debts, in their order, with those of
+    /// [`run_compensations`](Self::run_compensations).
     #[must_use]
     pub fn debts(&self) -> Vec<Debt> {
         self.left.debts.lock().clone()
     }
 
-    /// Awaits the compensations of dropped runs, one after the other. Returns the number of these runs.
+    /// Awaits the compensations of dropped runs, one after the other. Returns the number of these
+    /// runs.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 //! [`Turns`]: runs of one lease that wait for each other.
 //!
-//! A run takes the turn of every lock that it is under, in the order of their keys, so that no two runs wait for each other in a
-//! circle.
+//! A run takes the turn of every lock that it is under, in the order of their keys, so that no two
+//! runs wait for each other in a circle.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};

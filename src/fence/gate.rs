@@ -28,12 +28,13 @@ pub use refusal::Refusal;
 
 /// Remembers the largest token of each key, and refuses every change under a smaller one.
 ///
-/// Put one in front of what your service changes. Cloning is cheap; all clones are the same gate. It keeps a few dozen bytes
-/// for each key and for each of its last commits until the key is [forgotten](Self::forget), and all of it ends with the process.
-/// A service that restarts must store the tokens with its data, and [raise](Self::raise_to) the gate to them at its start.
+/// Put one in front of what your service changes. Cloning is cheap; all clones are the same gate.
+/// It keeps a few dozen bytes for each key and for each of its last commits until the key is
+/// [forgotten](Self::forget), and all of it ends with the process. A service that restarts must
+/// store the tokens with its data, and [raise](Self::raise_to) the gate to them at its start.
 ///
-/// A client whose commit the service did not answer lets the service [resolve](Resolve) it: the gate knows the names of the last
-/// [`NAMES`](Self::NAMES) commits of each key.
+/// A client whose commit the service did not answer lets the service [resolve](Resolve) it: the
+/// gate knows the names of the last [`NAMES`](Self::NAMES) commits of each key.
 ///
 /// ```
 /// use leasehold::fence::{FenceGate, Refusal};
@@ -66,9 +67,11 @@ struct Seen {
 }
 
 impl FenceGate {
-    /// About 400 days of a counter that grows with the microseconds, as the tokens of our stores do.
+    /// About 400 days of a counter that grows with the microseconds, as the tokens of our stores
+    /// do.
     pub const MAX_JUMP: u64 = 1 << 45;
-    /// How many names of commits a gate keeps for each key, unless [`keep_names`](Self::keep_names) says otherwise.
+    /// How many names of commits a gate keeps for each key, unless [`keep_names`](Self::keep_names)
+    /// says otherwise.
     pub const NAMES: usize = 1 << 16;
 
     /// Makes a gate that admits the largest token and larger ones.
@@ -91,23 +94,26 @@ impl FenceGate {
         }
     }
 
-    /// Sets how much larger than the largest token of a key a new one may be. Default [`MAX_JUMP`](Self::MAX_JUMP). It limits
-    /// for how long one forged or damaged token can keep valid holders out.
+    /// Sets how much larger than the largest token of a key a new one may be. Default
+    /// [`MAX_JUMP`](Self::MAX_JUMP). It limits for how long one forged or damaged token can keep
+    /// valid holders out.
     #[must_use]
     pub fn max_jump(mut self, max_jump: u64) -> Self {
         self.rule.max_jump = max_jump;
         self
     }
 
-    /// Sets how many names of commits are kept for each key; at least one. Default [`NAMES`](Self::NAMES). A commit can be resolved
-    /// until so many newer ones were admitted, and a run that began before them is refused.
+    /// Sets how many names of commits are kept for each key; at least one. Default
+    /// [`NAMES`](Self::NAMES). A commit can be resolved until so many newer ones were admitted, and
+    /// a run that began before them is refused.
     #[must_use]
     pub fn keep_names(mut self, names: usize) -> Self {
         self.names = names.max(1);
         self
     }
 
-    /// Makes one change under a token. While `change` runs, the gate raises no fence of this key and admits no other change.
+    /// Makes one change under a token. While `change` runs, the gate raises no fence of this key
+    /// and admits no other change.
     ///
     /// # Errors
     ///
@@ -115,7 +121,8 @@ impl FenceGate {
     ///
     /// # Panics
     ///
-    /// If `change` panics. `change` must not use the gate for the same key: it would wait for itself.
+    /// If `change` panics. `change` must not use the gate for the same key: it would wait for
+    /// itself.
     pub fn admit<T>(
         &self,
         key: &Key,
@@ -129,16 +136,19 @@ impl FenceGate {
         self.admit_all(&[lock], change)
     }
 
-    /// Makes one change under the tokens of several keys: it compares all tokens and then runs `change`, in one step. While
-    /// `change` runs, the gate raises no fence of these keys and admits no other change.
+    /// Makes one change under the tokens of several keys: it compares all tokens and then runs
+    /// `change`, in one step. While `change` runs, the gate raises no fence of these keys and
+    /// admits no other change.
     ///
     /// # Errors
     ///
-    /// The first refusal, also if `locks` is empty; `change` was not called, and no fence was raised.
+    /// The first refusal, also if `locks` is empty; `change` was not called, and no fence was
+    /// raised.
     ///
     /// # Panics
     ///
-    /// If `change` panics. `change` must not use the gate for one of these keys: it would wait for itself.
+    /// If `change` panics. `change` must not use the gate for one of these keys: it would wait for
+    /// itself.
     pub fn admit_all<T>(
         &self,
         locks: &[HeldKey],
@@ -147,13 +157,14 @@ impl FenceGate {
         self.admit_named(locks, None, change)
     }
 
-    /// Makes the change of a commit, once: for a service that receives the locks and the name of a run from its client. A client
-    /// that gets no answer lets the service [resolve](Resolve) the commit, and a copy that arrives later is refused.
+    /// Makes the change of a commit, once: for a service that receives the locks and the name of a
+    /// run from its client. A client that gets no answer lets the service [resolve](Resolve) the
+    /// commit, and a copy that arrives later is refused.
     ///
     /// # Errors
     ///
-    /// As [`admit_all`](Self::admit_all), if the gate knows the name, and if `locks` are not all locks of the run that it names; `change` was
-    /// not called. [`Refusal::Again`] does not mean
+    /// As [`admit_all`](Self::admit_all), if the gate knows the name, and if `locks` are not all
+    /// locks of the run that it names; `change` was not called. [`Refusal::Again`] does not mean
     /// that the commit is not applied: an earlier copy of it was admitted.
     ///
     /// # Panics
@@ -177,8 +188,8 @@ impl FenceGate {
         if locks.is_empty() || name.is_some_and(|name| !is_of(name, locks)) {
             return Err(Refusal::OtherLocks);
         }
-        // Locked in one order everywhere, so that no two changes wait for each other. Of a key that is named twice, the smallest
-        // token counts.
+        // Locked in one order everywhere, so that no two changes wait for each other. Of a key that
+        // is named twice, the smallest token counts.
         let mut locks: Vec<&HeldKey> = locks.iter().collect();
         locks.sort_unstable();
         locks.dedup_by(|later, first| later.key == first.key);
@@ -210,13 +221,15 @@ impl FenceGate {
         Ok(changed)
     }
 
-    /// Makes one change as the commit of a guarded run: `tx.commit_with(|permit| gate.apply(&permit, || ...))`. It compares the
-    /// tokens of all locks of the run.
+    /// Makes one change as the commit of a guarded run:
+    /// `tx.commit_with(|permit| gate.apply(&permit, || ...))`. It compares the tokens of all locks
+    /// of the run.
     ///
     /// # Errors
     ///
-    /// [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied): nothing was changed. [`EffectError::Unknown`] if the
-    /// permit was used before, or may have been: a run has one commit, and the gate may have [forgotten](Refusal::Forgotten) its name.
+    /// [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied): nothing was changed.
+    /// [`EffectError::Unknown`] if the permit was used before, or may have been: a run has one
+    /// commit, and the gate may have [forgotten](Refusal::Forgotten) its name.
     pub fn apply(
         &self,
         permit: &CommitPermit,
@@ -252,8 +265,8 @@ impl FenceGate {
         self.seen(key).lock().token
     }
 
-    /// Forgets a key and the names of its commits. Sound only if it has no holder any more, never will have one with an older
-    /// token, and none of its commits is to be resolved.
+    /// Forgets a key and the names of its commits. Sound only if it has no holder any more, never
+    /// will have one with an older token, and none of its commits is to be resolved.
     pub fn forget(&self, key: &Key) {
         self.keys.lock().remove(key);
     }
@@ -284,12 +297,14 @@ impl Fence for FenceGate {
     }
 }
 
-/// Answers for the commits that this gate admitted. A process that starts again begins with a new gate, which knows nothing of the
-/// commits of the one before: they are [`Invalid`](crate::ErrorKind::Invalid).
+/// Answers for the commits that this gate admitted. A process that starts again begins with a new
+/// gate, which knows nothing of the commits of the one before: they are
+/// [`Invalid`](crate::ErrorKind::Invalid).
 ///
-/// It knows those by the time in their names, which is that of the client's wall clock. If that clock is ahead of this machine's by more
-/// than the restart took, a commit that the gate before admitted is reported as not applied. Where the service keeps its data and clocks
-/// may differ by so much, look for the name in the data instead.
+/// It knows those by the time in their names, which is that of the client's wall clock. If that
+/// clock is ahead of this machine's by more than the restart took, a commit that the gate before
+/// admitted is reported as not applied. Where the service keeps its data and clocks may differ by
+/// so much, look for the name in the data instead.
 impl Resolve for FenceGate {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
         let fence = self.seen(&doubt.first()?.key);

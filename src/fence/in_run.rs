@@ -7,14 +7,16 @@ use crate::model::commit::{Applied, EffectError};
 use crate::model::doubt::Resolution;
 use crate::model::error::{BoxError, Error, ErrorKind};
 
-/// For how long a commit without an answer is asked about, at least. The executor waits as long for a commit that was begun late.
+/// For how long a commit without an answer is asked about, at least. The executor waits as long for
+/// a commit that was begun late.
 const LEAST: Duration = Duration::from_secs(1);
 /// For how long a commit that was begun late waits for its answer.
 pub(crate) const LATE: Duration = Duration::from_millis(400);
 /// The pause before a doubt is asked about again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long the answer to a commit is waited for: half of what is left, so that a doubt can be resolved in the other half.
+/// How long the answer to a commit is waited for: half of what is left, so that a doubt can be
+/// resolved in the other half.
 pub(crate) fn patience(left: Duration) -> Duration {
     (left / 2).max(LATE)
 }

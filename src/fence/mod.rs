@@ -1,8 +1,9 @@
 //! Fences: the check of the fencing token at the resource.
 //!
-//! The holder checks its lease, but any time may pass between that check and the effect of a write: the process may stop
-//! there, and the next holder may enter. Only the resource itself can refuse such a write, by remembering the largest token
-//! that it has seen. (M. Kleppmann, "How to do distributed locking", 2016.)
+//! The holder checks its lease, but any time may pass between that check and the effect of a write:
+//! the process may stop there, and the next holder may enter. Only the resource itself can refuse
+//! such a write, by remembering the largest token that it has seen. (M. Kleppmann, "How to do
+//! distributed locking", 2016.)
 //!
 //! | fence | protects | why the check and the change are one step |
 //! |---|---|---|
@@ -11,10 +12,11 @@
 //! | [`PgFence`](crate::postgres::PgFence), [`sql`] | data in a PostgreSQL or SQLite database | the fence's row is locked to the end of the transaction |
 //! | [`ZkFence`](crate::zookeeper::ZkFence) | data in the ensemble that grants the lock | both are one `multi` |
 //!
-//! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise the old holder could still
-//! write between the new holder's first read and its first write.
+//! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise
+//! the old holder could still write between the new holder's first read and its first write.
 //!
-//! A commit that is not answered may be applied or not. Each of these fences can find out which: [`Resolve`].
+//! A commit that is not answered may be applied or not. Each of these fences can find out which:
+//! [`Resolve`].
 //!
 //! # Not guaranteed
 //!
@@ -51,15 +53,16 @@ pub trait Fence: Debug + Send + Sync + 'static {
     ///
     /// # Contract
     ///
-    /// After this returns, no change under a smaller token of this key is applied. Never lowers the fence. Idempotent.
+    /// After this returns, no change under a smaller token of this key is applied. Never lowers the
+    /// fence. Idempotent.
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost) if the fence has seen a larger token, so there is a newer holder.
-    /// [`Invalid`](crate::ErrorKind::Invalid) if that token is so much larger that another store granted it:
-    /// [move a lock](crate::docs::stores#move-a-lock-to-another-store).
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the token is implausibly large. With any other kind it is unknown whether the
-    /// fence was raised: do not begin the work.
+    /// [`Lost`](crate::ErrorKind::Lost) if the fence has seen a larger token, so there is a newer
+    /// holder. [`Invalid`](crate::ErrorKind::Invalid) if that token is so much larger that another
+    /// store granted it: [move a lock](crate::docs::stores#move-a-lock-to-another-store).
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) if the token is implausibly large. With any other
+    /// kind it is unknown whether the fence was raised: do not begin the work.
     fn raise(
         &self,
         key: &Key,

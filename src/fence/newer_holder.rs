@@ -12,7 +12,8 @@ pub(crate) fn newer_holder(
     seen: FencingToken,
     forget: impl FnOnce() -> String,
 ) -> Error {
-    // The tokens of one store are not so far apart, so another one granted the larger: to acquire the lock again would not help.
+    // The tokens of one store are not so far apart, so another one granted the larger: to acquire
+    // the lock again would not help.
     if seen.number() - token.number() > FenceGate::MAX_JUMP {
         return Error::invalid(format!(
             "the fence has seen the token of a store that counts otherwise: key={key} token={token} seen={seen}; if the lock was moved to another store and no holder of the former one is left, let the fence forget the key: {}",

@@ -7,11 +7,13 @@ use crate::model::error::Error;
 
 /// A fence that can end a doubt.
 ///
-/// A fenced commit creates a record named by its [`TxnId`](crate::run::TxnId), in one step with its changes, by an operation that fails if
-/// the name exists. The resolver creates that name itself, as *void*. If it can, the commit was not applied and never can be,
-/// even if its request is still on the wire. If the name exists, the record says which of the two it is.
+/// A fenced commit creates a record named by its [`TxnId`](crate::run::TxnId), in one step with its
+/// changes, by an operation that fails if the name exists. The resolver creates that name itself,
+/// as *void*. If it can, the commit was not applied and never can be, even if its request is still
+/// on the wire. If the name exists, the record says which of the two it is.
 pub trait Resolve: Debug + Send + Sync + 'static {
-    /// Finds out what became of a commit in doubt. If it is not applied, it never will be from now on.
+    /// Finds out what became of a commit in doubt. If it is not applied, it never will be from now
+    /// on.
     ///
     /// # Contract
     ///
@@ -19,9 +21,9 @@ pub trait Resolve: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// It is not known yet, of whatever kind the error is: call it again. [`Invalid`](crate::ErrorKind::Invalid) if it can
-    /// never be known, because the name is too old and was deleted, and if the doubt has not all locks of the run
-    /// ([`Doubt::check`]).
+    /// It is not known yet, of whatever kind the error is: call it again.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if it can never be known, because the name is too old
+    /// and was deleted, and if the doubt has not all locks of the run ([`Doubt::check`]).
     fn resolve(&self, doubt: &Doubt) -> impl Future<Output = Result<Resolution, Error>> + Send;
 }
 

@@ -1,78 +1,96 @@
-//! The fence in a SQL database, as text: the schema, the statements, and what an answer proves. It has no dependency.
+//! The fence in a SQL database, as text: the schema, the statements, and what an answer proves. It
+//! has no dependency.
 //!
-//! A token column in a `WHERE` orders nothing between the check and the commit of several statements. A **row lock that is
-//! held to the end of the transaction** does: [`ENTER`](postgres::ENTER) locks the fence's row `FOR SHARE` as the first
-//! statement of the user's transaction, and a newer holder's [`RAISE`](postgres::RAISE) waits for it.
+//! A token column in a `WHERE` orders nothing between the check and the commit of several
+//! statements. A **row lock that is held to the end of the transaction** does:
+//! [`ENTER`](postgres::ENTER) locks the fence's row `FOR SHARE` as the first statement of the
+//! user's transaction, and a newer holder's [`RAISE`](postgres::RAISE) waits for it.
 //!
-//! `PgFence` (feature `postgres`) does all of this over tokio-postgres. With another driver, send these statements yourself
-//! and let [`judge`] decide what to report: [`docs::sql`](crate::docs::sql).
+//! `PgFence` (feature `postgres`) does all of this over tokio-postgres. With another driver, send
+//! these statements yourself and let [`judge`] decide what to report:
+//! [`docs::sql`](crate::docs::sql).
 
 /// PostgreSQL 13 and newer.
 pub mod postgres {
-    /// The tables and functions, in the schema `leasehold`. Run it once, as the owner of the data, in one transaction. It may be run
-    /// again. It fails if anything in that schema belongs to another role, except a superuser: its owner's code would run with the
-    /// rights of every role that calls it.
+    /// The tables and functions, in the schema `leasehold`. Run it once, as the owner of the data,
+    /// in one transaction. It may be run again. It fails if anything in that schema belongs to
+    /// another role, except a superuser: its owner's code would run with the rights of every role
+    /// that calls it.
     pub const SCHEMA: &str = concat!(
         "CREATE SCHEMA IF NOT EXISTS leasehold;\n",
         include_str!("sql/owned.sql"),
         include_str!("sql/postgres.sql"),
         include_str!("sql/private.sql")
     );
-    /// Raises the fence of a key: `$1` the key (text), `$2` the token (bigint), `$3` how long it waits for the transactions of
-    /// former holders, in milliseconds (int). Answers the token that the fence has then: a larger one is a newer holder's.
+    /// Raises the fence of a key: `$1` the key (text), `$2` the token (bigint), `$3` how long it
+    /// waits for the transactions of former holders, in milliseconds (int). Answers the token that
+    /// the fence has then: a larger one is a newer holder's.
     pub const RAISE: &str = "SELECT leasehold.raise($1, $2, $3)";
-    /// The first statement of the transaction: `$1` the keys (text[]) and `$2` their tokens (bigint[]), `$3` the
-    /// [`TxnId`](crate::run::TxnId) as text, `$4` what is left of the lease and a second, in
-    /// milliseconds (int). Answers the server's clock, in microseconds since 1970 (bigint).
+    /// The first statement of the transaction: `$1` the keys (text[]) and `$2` their tokens
+    /// (bigint[]), `$3` the [`TxnId`](crate::run::TxnId) as text, `$4` what is left of the lease
+    /// and a second, in milliseconds (int). Answers the server's clock, in microseconds since 1970
+    /// (bigint).
     pub const ENTER: &str = "SELECT leasehold.enter($1, $2, $3::text::uuid, $4)";
-    /// The last statement of the transaction, before `COMMIT`: `$1` the [`TxnId`](crate::run::TxnId)
-    /// as text, `$2` the end of the lease by the server's clock, in microseconds since 1970 (bigint):
-    /// what [`ENTER`] answered, and what was left of the lease when that answer had arrived. The
-    /// server then refuses a `COMMIT` that it executes later. Null: it compares no time.
+    /// The last statement of the transaction, before `COMMIT`: `$1` the
+    /// [`TxnId`](crate::run::TxnId) as text, `$2` the end of the lease by the server's clock, in
+    /// microseconds since 1970 (bigint): what [`ENTER`] answered, and what was left of the lease
+    /// when that answer had arrived. The server then refuses a `COMMIT` that it executes later.
+    /// Null: it compares no time.
     ///
     /// It fails if the transaction was aborted: a `COMMIT` would then answer `ROLLBACK`, without an
     /// error. A `COMMIT` without it is refused.
     pub const SEAL: &str = "SELECT leasehold.seal($1::text::uuid, $2)";
-    /// Between [`ENTER`] and [`SEAL`]: claims a name of your own for what this transaction does once. `$1` the name (text, up to 1,000
-    /// bytes), `$2` how long it is kept after that, in milliseconds (bigint). False: it was done, so change nothing.
+    /// Between [`ENTER`] and [`SEAL`]: claims a name of your own for what this transaction does
+    /// once. `$1` the name (text, up to 1,000 bytes), `$2` how long it is kept after that, in
+    /// milliseconds (bigint). False: it was done, so change nothing.
     pub const ONCE: &str = "SELECT leasehold.once($1, $2)";
-    /// Finds out what became of a commit in doubt, in a transaction of its own: `$1` the keys (text[]), `$2` their tokens
-    /// (bigint[]), `$3` the [`TxnId`](crate::run::TxnId) as text, `$4` how long it waits for the transaction, in milliseconds (int).
-    /// True: it is committed. False: it is not, and never will be. An error proves nothing; ask again.
+    /// Finds out what became of a commit in doubt, in a transaction of its own: `$1` the keys
+    /// (text[]), `$2` their tokens (bigint[]), `$3` the [`TxnId`](crate::run::TxnId) as text, `$4`
+    /// how long it waits for the transaction, in milliseconds (int). True: it is committed. False:
+    /// it is not, and never will be. An error proves nothing; ask again.
     pub const RESOLVE: &str = "SELECT leasehold.resolve($1, $2, $3::text::uuid, $4)";
-    /// Deletes names that are older than `leasehold.fence_meta.names_kept` and whose holders are gone, at most hourly. Nobody else deletes
-    /// them: send it after every 64th commit, say, in a transaction of its own.
+    /// Deletes names that are older than `leasehold.fence_meta.names_kept` and whose holders are
+    /// gone, at most hourly. Nobody else deletes them: send it after every 64th commit, say, in a
+    /// transaction of its own.
     pub const SWEEP: &str = "SELECT leasehold.sweep()";
 }
 
-/// SQLite 3.24 and newer. It has one writer at a time, so that `BEGIN IMMEDIATE` takes the place of row locks.
+/// SQLite 3.24 and newer. It has one writer at a time, so that `BEGIN IMMEDIATE` takes the place of
+/// row locks.
 pub mod sqlite {
     /// The tables. It may be run again.
     pub const SCHEMA: &str = include_str!("sql/sqlite.sql");
     /// Begins the transaction, so that nobody else writes until it ends.
     pub const BEGIN: &str = "BEGIN IMMEDIATE";
-    /// Raises the fence of a key: `?1` the key, `?2` the token. A fence that is higher stays as it is.
+    /// Raises the fence of a key: `?1` the key, `?2` the token. A fence that is higher stays as it
+    /// is.
     pub const RAISE: &str = "INSERT INTO leasehold_fence (key, token) VALUES (?1, ?2) \
          ON CONFLICT (key) DO UPDATE SET token = excluded.token WHERE token < excluded.token";
-    /// The fence of a key: `?1` the key. After [`RAISE`] a larger token than one's own is a newer holder's.
+    /// The fence of a key: `?1` the key. After [`RAISE`] a larger token than one's own is a newer
+    /// holder's.
     pub const SEEN: &str = "SELECT token FROM leasehold_fence WHERE key = ?1";
-    /// Claims the name of the commit, in the transaction of its changes: `?1` the [`TxnId`](crate::run::TxnId) as text. It fails if
-    /// the name is taken, and if it is so old that it may have been deleted.
+    /// Claims the name of the commit, in the transaction of its changes: `?1` the
+    /// [`TxnId`](crate::run::TxnId) as text. It fails if the name is taken, and if it is so old
+    /// that it may have been deleted.
     pub const NAME: &str = "INSERT INTO leasehold_txn (txn_id, applied) VALUES (?1, \
          CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 1 END)";
-    /// After [`RAISE`], in the same transaction: claims a name of your own for what this transaction does once. `?1` the name, `?2` how
-    /// long it is kept after that, in seconds. If it changed no row it was done, so change nothing.
+    /// After [`RAISE`], in the same transaction: claims a name of your own for what this
+    /// transaction does once. `?1` the name, `?2` how long it is kept after that, in seconds. If it
+    /// changed no row it was done, so change nothing.
     pub const ONCE: &str = "INSERT INTO leasehold_once (name, until) \
          VALUES (?1, CAST(strftime('%s', 'now') AS INTEGER) + ?2) ON CONFLICT (name) DO UPDATE SET until = excluded.until \
          WHERE until <= CAST(strftime('%s', 'now') AS INTEGER)";
-    /// Claims the name of a commit in doubt as void, in a transaction of its own: `?1` the [`TxnId`](crate::run::TxnId) as text.
+    /// Claims the name of a commit in doubt as void, in a transaction of its own: `?1` the
+    /// [`TxnId`](crate::run::TxnId) as text.
     pub const VOID: &str = "INSERT OR IGNORE INTO leasehold_txn (txn_id, applied) VALUES (?1, \
          CASE WHEN EXISTS (SELECT 1 FROM leasehold_swept WHERE txn_id >= ?1) THEN NULL ELSE 0 END)";
-    /// What became of a commit, after [`VOID`]: `?1` the [`TxnId`](crate::run::TxnId) as text. 1: it is committed. 0: it is not, and
-    /// never will be. No row: its name was deleted, and it can never be known.
+    /// What became of a commit, after [`VOID`]: `?1` the [`TxnId`](crate::run::TxnId) as text. 1:
+    /// it is committed. 0: it is not, and never will be. No row: its name was deleted, and it can
+    /// never be known.
     pub const RESOLVE: &str = "SELECT applied FROM leasehold_txn WHERE txn_id = ?1";
-    /// Deletes the names of runs that began more than 7 days ago, and those of [`ONCE`] whose time is over. Nobody else deletes them: send
-    /// it with each [`RAISE`], in its transaction. Three statements.
+    /// Deletes the names of runs that began more than 7 days ago, and those of [`ONCE`] whose time
+    /// is over. Nobody else deletes them: send it with each [`RAISE`], in its transaction. Three
+    /// statements.
     pub const SWEEP: &str = "INSERT INTO leasehold_swept (one, txn_id) \
          SELECT 1, txn_id FROM leasehold_txn \
          WHERE txn_id < printf('%012x', (CAST(strftime('%s', 'now') AS INTEGER) - 7 * 86400) * 1000) \
@@ -102,13 +120,15 @@ pub enum Verdict {
     NotApplied,
     /// A newer holder has raised the fence. Nothing was applied, and nothing will be.
     Fenced,
-    /// Nothing was applied, and nothing will be. It is [`Fenced`](Self::Fenced) if the fence now shows a larger token.
+    /// Nothing was applied, and nothing will be. It is [`Fenced`](Self::Fenced) if the fence now
+    /// shows a larger token.
     NotAppliedOrFenced,
     /// It proves nothing: [resolve](postgres::RESOLVE) it.
     InDoubt,
 }
 
-/// Decides what an error of a transaction on PostgreSQL proves. `sqlstate` is `None` if no answer came.
+/// Decides what an error of a transaction on PostgreSQL proves. `sqlstate` is `None` if no answer
+/// came.
 ///
 /// It holds for a client that sends `COMMIT` only in [`Phase::Commit`], and sends nothing twice.
 #[must_use]
@@ -128,12 +148,14 @@ pub fn judge(phase: Phase, sqlstate: Option<&str>) -> Verdict {
 pub(crate) const FENCED: &str = "LH001";
 /// `ENTER` refused a token to which the fence was not raised since it was loaded from a dump.
 pub(crate) const OF_A_DUMP: &str = "LH009";
-/// The transaction that entered was ended before `SEAL`: by a `COMMIT` or a `ROLLBACK` among the user's statements.
+/// The transaction that entered was ended before `SEAL`: by a `COMMIT` or a `ROLLBACK` among the
+/// user's statements.
 pub(crate) const ENDED_BEFORE: &str = "LH003";
 
-/// Whether an error answer to `COMMIT` proves that the transaction was aborted. The server answers `COMMIT` with an ordinary error
-/// only before it has written the commit. A lost connection (08), an administrator (57P01 to 57P03), a failure of the server
-/// itself (58, F0, XX) and a warning (01, 02) are not such an answer.
+/// Whether an error answer to `COMMIT` proves that the transaction was aborted. The server answers
+/// `COMMIT` with an ordinary error only before it has written the commit. A lost connection (08),
+/// an administrator (57P01 to 57P03), a failure of the server itself (58, F0, XX) and a warning
+/// (01, 02) are not such an answer.
 fn proves_an_abort(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     let is_silent = matches!(class, "00" | "01" | "02" | "08" | "58" | "F0" | "XX");

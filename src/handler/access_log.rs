@@ -12,11 +12,13 @@ use super::observer::Observer;
 use crate::clock::wall_millis;
 use crate::store::Released;
 
-/// The target of every line of the [`AccessLog`], by which a subscriber sends it to a place of its own.
+/// The target of every line of the [`AccessLog`], by which a subscriber sends it to a place of its
+/// own.
 pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 
-/// An observer that writes who used which lock, through `tracing`: target `leasehold::access`, level info; warn for a lease
-/// that was lost, and for a release that the store did not confirm. Or [to a writer of its own](Self::to).
+/// An observer that writes who used which lock, through `tracing`: target `leasehold::access`,
+/// level info; warn for a lease that was lost, and for a release that the store did not confirm. Or
+/// [to a writer of its own](Self::to).
 ///
 /// | `event` | fields |
 /// |---|---|
@@ -24,7 +26,8 @@ pub const ACCESS_LOG_TARGET: &str = "leasehold::access";
 /// | `release` | `key`, `holder`, `token`, `reason` (`released`, `dropped`, `closed`; of a lease that was lost: `lapsed`, `gone`, `max_hold`, `clock_fault`, `forked`), `outcome` (`released`, `already gone`, `unknown`, `withheld`), `hold_us`, `release_us`; `error` if unknown, `why` if withheld |
 /// | `lost` | `key`, `holder`, `token`, `reason` |
 ///
-/// Times are in microseconds. Locks are used often: send the log to a file of its own, as `examples/access_log.rs` does.
+/// Times are in microseconds. Locks are used often: send the log to a file of its own, as
+/// `examples/access_log.rs` does.
 #[derive(Default)]
 pub struct AccessLog {
     to: Option<Mutex<Box<dyn io::Write + Send>>>,
@@ -37,12 +40,13 @@ impl AccessLog {
         Self { to: None }
     }
 
-    /// The access log in a writer of its own, whatever the process does with its other logs: on each line the time (UTC), the
-    /// level and the fields.
+    /// The access log in a writer of its own, whatever the process does with its other logs: on
+    /// each line the time (UTC), the level and the fields.
     ///
-    /// The writer gets a whole line at a time, on the thread where the event happens, which may be the manager's own. So it
-    /// must not block: pass one that hands the lines to another thread, as `tracing_appender::non_blocking` does, and
-    /// `access_log = "locks.log"` of a [configuration](crate::config::Config). A line that it refuses is dropped.
+    /// The writer gets a whole line at a time, on the thread where the event happens, which may be
+    /// the manager's own. So it must not block: pass one that hands the lines to another thread, as
+    /// `tracing_appender::non_blocking` does, and `access_log = "locks.log"` of a
+    /// [configuration](crate::config::Config). A line that it refuses is dropped.
     ///
     /// ```
     /// use std::io;

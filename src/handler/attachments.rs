@@ -10,8 +10,8 @@ use crate::model::caught::drop_caught;
 
 type Attachment = Box<dyn Any + Send>;
 
-/// The values that are tied to one hold. They are dropped once, at the end of the hold; a value that is added later is dropped
-/// at once.
+/// The values that are tied to one hold. They are dropped once, at the end of the hold; a value
+/// that is added later is dropped at once.
 pub(crate) struct Attachments(Mutex<Option<Attached>>);
 
 /// Dropped newest first, as locals are. One that panics does not keep the others.
@@ -56,8 +56,8 @@ impl Attachments {
         drop(self.take());
     }
 
-    /// Drops the values on a thread of its own: a user's value may block while it is dropped, and the manager's thread must
-    /// not wait for it.
+    /// Drops the values on a thread of its own: a user's value may block while it is dropped, and
+    /// the manager's thread must not wait for it.
     pub(crate) fn end_on(&self, user_threads: &UserThreads) {
         let attached = self.take();
         if attached.len() > 0 {

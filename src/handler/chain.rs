@@ -36,7 +36,8 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// What the outermost handler answered; `Unavailable` if one panicked or the time ran out; what `closed` resolved with.
+    /// What the outermost handler answered; `Unavailable` if one panicked or the time ran out; what
+    /// `closed` resolved with.
     pub(crate) async fn acquire(
         &self,
         request: &mut AcquireRequest,

@@ -14,19 +14,21 @@ use crate::store::Released;
 
 /// Something that has happened. It borrows: copy the parts that you keep.
 ///
-/// Events of one hold come in the order *acquire, run ..., lost, release*, as far as they happen on one thread; events of
-/// different threads may overtake each other.
+/// Events of one hold come in the order *acquire, run ..., lost, release*, as far as they happen on
+/// one thread; events of different threads may overtake each other.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A caller began to wait, or stopped waiting: in the local queue, or for a lock that the store reports as busy.
+    /// A caller began to wait, or stopped waiting: in the local queue, or for a lock that the store
+    /// reports as busy.
     #[non_exhaustive]
     Wait {
         /// The key of the lock.
         key: &'a Key,
         /// Whether a caller began to wait; otherwise one stopped.
         began: bool,
-        /// How many callers of this manager wait now. Of two events at once the older may come last.
+        /// How many callers of this manager wait now. Of two events at once the older may come
+        /// last.
         callers: usize,
     },
     /// A call for a lock is over.
@@ -41,7 +43,8 @@ pub enum Event<'a> {
         /// How long the call took, handlers and local queue included.
         wait: Duration,
     },
-    /// One call of the store to renew many holds is over. Nothing that is held costs an event of its own.
+    /// One call of the store to renew many holds is over. Nothing that is held costs an event of
+    /// its own.
     #[non_exhaustive]
     Renew {
         /// How many holds it was for.
@@ -71,7 +74,8 @@ pub enum Event<'a> {
         /// Which step.
         event: RunEvent,
     },
-    /// A run is about to send an effect outside of the process: [`tx.step`](crate::Tx::step) was called.
+    /// A run is about to send an effect outside of the process: [`tx.step`](crate::Tx::step) was
+    /// called.
     #[non_exhaustive]
     Intent {
         /// The effect, and the run that sends it.
@@ -106,8 +110,9 @@ pub enum Event<'a> {
         token: FencingToken,
         /// Why it ended.
         reason: Ended,
-        /// Whether an [`Acquire`](Event::Acquire) has reported it as held: not if a handler refused the grant, its caller went
-        /// away, or the lease ended before a caller of this process took a hold that was handed to it.
+        /// Whether an [`Acquire`](Event::Acquire) has reported it as held: not if a handler refused
+        /// the grant, its caller went away, or the lease ended before a caller of this process took
+        /// a hold that was handed to it.
         was_reported: bool,
         /// How the release went; a hold that was handed off in this process counts as released.
         released: &'a Released,

@@ -26,11 +26,13 @@ use crate::model::span::{LONGEST_RATE, in_millis};
 pub struct Rate(Quota);
 
 impl Rate {
-    /// At most `count` calls in each `span`, spread over it; up to `count` may arrive together after a pause.
+    /// At most `count` calls in each `span`, spread over it; up to `count` may arrive together
+    /// after a pause.
     ///
     /// # Errors
     ///
-    /// `Invalid` if either is zero, if the calls would come less than a nanosecond apart, or if `span` is longer than 100 years.
+    /// `Invalid` if either is zero, if the calls would come less than a nanosecond apart, or if
+    /// `span` is longer than 100 years.
     pub fn per(count: u32, span: Duration) -> Result<Self, Error> {
         let quota = NonZeroU32::new(count)
             .and_then(|burst| Some(Quota::with_period(span / count)?.allow_burst(burst)));
@@ -67,12 +69,14 @@ impl Rate {
     }
 }
 
-/// A handler that limits the calls of this manager: their rate for each key, their rate in total, and how many calls wait or
-/// hold at once (feature `flow-control`). It counts calls, whatever their result.
+/// A handler that limits the calls of this manager: their rate for each key, their rate in total,
+/// and how many calls wait or hold at once (feature `flow-control`). It counts calls, whatever
+/// their result.
 ///
-/// A call over a limit is refused with [`Contended`](crate::ErrorKind::Contended), or, if set to [wait](Self::waits), delayed
-/// within its own wait budget, and refused at once if the budget cannot be enough. Nothing is shared between processes: it
-/// protects the store and the machine, it is no lock.
+/// A call over a limit is refused with [`Contended`](crate::ErrorKind::Contended), or, if set to
+/// [wait](Self::waits), delayed within its own wait budget, and refused at once if the budget
+/// cannot be enough. Nothing is shared between processes: it protects the store and the machine, it
+/// is no lock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -150,8 +154,8 @@ impl FlowControl {
         self
     }
 
-    /// Limits how many calls wait or hold at once, from behind this handler to the end of the hold. At most
-    /// 2^61 - 1; 0 refuses every call.
+    /// Limits how many calls wait or hold at once, from behind this handler to the end of the hold.
+    /// At most 2^61 - 1; 0 refuses every call.
     #[must_use]
     pub fn at_once(mut self, most: usize) -> Self {
         self.at_once = Some(Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))));

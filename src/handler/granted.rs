@@ -12,7 +12,8 @@ use crate::model::token::FencingToken;
 #[derive(Debug)]
 #[must_use = "a grant that a handler drops is released"]
 pub enum AcquireResponse {
-    /// The lock is held. A handler that answers something else in its place refuses the acquire: the lock is released.
+    /// The lock is held. A handler that answers something else in its place refuses the acquire:
+    /// the lock is released.
     Granted(Granted),
     /// Somebody else holds it, and the wait budget is spent.
     Busy,
@@ -48,8 +49,9 @@ impl Granted {
         self.lease.token()
     }
 
-    /// Keeps `permit` until the hold ends, for whatever reason: release, drop, loss, panic, shutdown, handoff. It is dropped on any
-    /// thread, after the lock has been released, newest first; at once if the hold has ended already.
+    /// Keeps `permit` until the hold ends, for whatever reason: release, drop, loss, panic,
+    /// shutdown, handoff. It is dropped on any thread, after the lock has been released, newest
+    /// first; at once if the hold has ended already.
     pub fn attach(&self, permit: impl Any + Send) {
         let mut attached = Attached::default();
         attached.add(permit);

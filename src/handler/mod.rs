@@ -7,18 +7,21 @@
 //!
 //! Renewals pass through no handler.
 //!
-//! A [`Handler`] *wraps* acquire and release: it may refuse, delay or shorten an acquire, and decorate a release. An
-//! [`Observer`] *sees* everything and decides nothing. If you only need to know, write an observer: it costs less and can do no
-//! harm.
+//! A [`Handler`] *wraps* acquire and release: it may refuse, delay or shorten an acquire, and
+//! decorate a release. An [`Observer`] *sees* everything and decides nothing. If you only need to
+//! know, write an observer: it costs less and can do no harm.
 //!
-//! - The handler that was [added first](crate::LockManagerBuilder::handler) is outermost: first on the way in, last on the way out.
-//!   Each sees only the next one's answer, so adding or removing one changes nothing for the others.
+//! - The handler that was [added first](crate::LockManagerBuilder::handler) is outermost: first on
+//!   the way in, last on the way out. Each sees only the next one's answer, so adding or removing
+//!   one changes nothing for the others.
 //! - All of them share the one wait budget of the call: [`AcquireRequest::remaining`].
-//! - No handler can make a grant: [`AcquireResponse::Granted`] comes only from the store, through [`Next`].
-//! - A handler that needs a value for the time of the hold ties it to the request or the grant ([`AcquireRequest::attach`],
-//!   [`Granted::attach`]). It is dropped when the hold ends, for any reason, or when the call ends without a hold.
-//! - A handler that panics or does not answer fails its own call and nothing else: the store's grant is released, the
-//!   manager lives on, no renewal waits.
+//! - No handler can make a grant: [`AcquireResponse::Granted`] comes only from the store, through
+//!   [`Next`].
+//! - A handler that needs a value for the time of the hold ties it to the request or the grant
+//!   ([`AcquireRequest::attach`], [`Granted::attach`]). It is dropped when the hold ends, for any
+//!   reason, or when the call ends without a hold.
+//! - A handler that panics or does not answer fails its own call and nothing else: the store's
+//!   grant is released, the manager lives on, no renewal waits.
 //!
 //! ```
 //! use leasehold::handler::{AcquireRequest, AcquireResponse, Handler, Next};

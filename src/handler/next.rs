@@ -26,8 +26,8 @@ pub(crate) trait Last: Sync {
 pub(super) struct Depth(AtomicUsize);
 
 impl Depth {
-    /// The call goes on behind `reached` handlers, and is back with the last of them when the answer is dropped: also where that
-    /// handler has given up what is behind it.
+    /// The call goes on behind `reached` handlers, and is back with the last of them when the
+    /// answer is dropped: also where that handler has given up what is behind it.
     fn behind(&self, reached: usize) -> Behind<'_> {
         self.0.store(reached + 1, Ordering::Relaxed);
         Behind {

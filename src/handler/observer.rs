@@ -28,10 +28,11 @@ pub trait Observer: Send + Sync + 'static {
     ///
     /// # Contract
     ///
-    /// *When*: on the thread where it happens, which may be the manager's own (renewals, losses): it returns fast and never
-    /// blocks. Many threads may call at once.
+    /// *When*: on the thread where it happens, which may be the manager's own (renewals, losses):
+    /// it returns fast and never blocks. Many threads may call at once.
     /// *Sees*: the content of the event.
-    /// *May*: count, note, send on. It decides nothing, and calls no lock of this manager and waits for it.
+    /// *May*: count, note, send on. It decides nothing, and calls no lock of this manager and waits
+    /// for it.
     /// *On error*: a panic is caught, and logged the first time; the operation continues.
     fn event(&self, event: &Event<'_>);
 }

@@ -1,7 +1,8 @@
 //! A release through the chain.
 //!
-//! The chain *wraps* the release and does not carry it out: the step itself runs next to the chain, when the innermost
-//! handler has asked for it, or when the chain has ended, panicked or taken too long. So no handler can keep a lock.
+//! The chain *wraps* the release and does not carry it out: the step itself runs next to the chain,
+//! when the innermost handler has asked for it, or when the chain has ended, panicked or taken too
+//! long. So no handler can keep a lock.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -26,12 +27,14 @@ pub(crate) struct Around<'a> {
     pub(crate) clock: &'a Clock,
     /// How long the handlers may take before the release, and again after it.
     pub(crate) limit: Duration,
-    /// Where the handlers run if not on the caller's task: nothing of theirs may hold up the manager's thread.
+    /// Where the handlers run if not on the caller's task: nothing of theirs may hold up the
+    /// manager's thread.
     pub(crate) user_threads: Option<&'a UserThreads>,
 }
 
 impl Chain {
-    /// Puts `request` through the chain and runs the `step` in the middle of it. Returns the result of the step.
+    /// Puts `request` through the chain and runs the `step` in the middle of it. Returns the result
+    /// of the step.
     pub(crate) async fn release(
         &self,
         request: ReleaseRequest,
@@ -71,7 +74,8 @@ impl Chain {
         answer.send_replace(Some(released.clone()));
         if !is_over && clock.timeout(limit, &mut chain).await.is_none() {
             stop.cancel();
-            // On the caller's task one more poll ends it; elsewhere a handler that blocks is left behind.
+            // On the caller's task one more poll ends it; elsewhere a handler that blocks is left
+            // behind.
             clock.timeout(Duration::ZERO, chain).await;
         }
         released

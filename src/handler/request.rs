@@ -22,7 +22,8 @@ pub struct AcquireRequest {
     started: Stamp,
     /// `None`: one request, without a wait.
     wait: Option<Duration>,
-    /// Behind a mutex for the sake of `Sync` alone: a handler may keep a reference to the request over an await.
+    /// Behind a mutex for the sake of `Sync` alone: a handler may keep a reference to the request
+    /// over an await.
     attached: Mutex<Attached>,
 }
 
@@ -63,8 +64,8 @@ impl AcquireRequest {
         self.ttl
     }
 
-    /// The remaining wait budget, which this call shares with every handler, the local queue and the store. Zero if the
-    /// caller does not wait.
+    /// The remaining wait budget, which this call shares with every handler, the local queue and
+    /// the store. Zero if the caller does not wait.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let spent = self.spent();
@@ -77,7 +78,8 @@ impl AcquireRequest {
         self.wait.is_some()
     }
 
-    /// Leaves at most `remaining` of the wait budget. It never grows. A caller that does not wait has none.
+    /// Leaves at most `remaining` of the wait budget. It never grows. A caller that does not wait
+    /// has none.
     pub fn shorten(&mut self, remaining: Duration) {
         let spent = self.spent();
         self.wait = self
@@ -85,8 +87,9 @@ impl AcquireRequest {
             .map(|wait| wait.min(spent.saturating_add(remaining)));
     }
 
-    /// Keeps `permit` until the hold of this call ends, for any reason; until the call ends, if it gets no hold.
-    /// It may be dropped on any thread, after the lock has been released, newest first.
+    /// Keeps `permit` until the hold of this call ends, for any reason; until the call ends, if it
+    /// gets no hold. It may be dropped on any thread, after the lock has been released, newest
+    /// first.
     pub fn attach(&self, permit: impl Any + Send) {
         self.attached.lock().add(permit);
     }

@@ -1,4 +1,5 @@
-//! [`UserThreads`]: where code of users runs that may block, so that it does not hold up the manager's thread.
+//! [`UserThreads`]: where code of users runs that may block, so that it does not hold up the
+//! manager's thread.
 
 use tokio::task::JoinHandle;
 
@@ -36,7 +37,8 @@ impl UserThreads {
         }
     }
 
-    /// Drives `work` to its end, also if the answer is dropped, and if the manager has ended meanwhile: it keeps its timers.
+    /// Drives `work` to its end, also if the answer is dropped, and if the manager has ended
+    /// meanwhile: it keeps its timers.
     pub(crate) fn drive(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         if self.is_inline {
             return self.runtime.spawn(work);

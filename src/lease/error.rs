@@ -27,7 +27,8 @@ pub enum LeaseError {
     /// The hold is being released: no new run begins or commits.
     #[error("the hold is ending; stop, and ask for the lock again")]
     Ending,
-    /// The lease may be live, but the run will not commit: it has broken a rule, or has found a newer holder. Its outcome says which.
+    /// The lease may be live, but the run will not commit: it has broken a rule, or has found a
+    /// newer holder. Its outcome says which.
     #[error("the run was refused and will not commit; return, and its outcome says why")]
     Refused,
 }

@@ -1,8 +1,9 @@
 //! A joint lease: live while every one of several leases is.
 //!
-//! It has no deadline of its own: each check checks all members, and returns the smallest remaining time. The lapse of one
-//! member is the lapse of the joint lease, and is as final (I2). A run under it is a run under each member, so the end of any
-//! of their holds waits for it (I5); doubt under it is doubt under each.
+//! It has no deadline of its own: each check checks all members, and returns the smallest remaining
+//! time. The lapse of one member is the lapse of the joint lease, and is as final (I2). A run under
+//! it is a run under each member, so the end of any of their holds waits for it (I5); doubt under
+//! it is doubt under each.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ impl Lease {
         Locks(keys.into())
     }
 
-    /// The mutexes of `in_turn` runs of this lease, locked while such a run is in progress: one for each lock, in the order of the keys.
+    /// The mutexes of `in_turn` runs of this lease, locked while such a run is in progress: one for
+    /// each lock, in the order of the keys.
     pub(crate) fn turns(&self) -> Vec<Arc<tokio::sync::Mutex<()>>> {
         if self.members().is_empty() {
             return vec![self.cell.signals.turn()];

@@ -1,8 +1,9 @@
 //! [`Lease`]: our right to act, limited in time.
 //!
-//! A lease is one shared cell. Its manager moves the deadline forward on each proven heartbeat; everybody else reads it.
-//! Nothing here waits for an event: whether the lease is live is one comparison of a clock with a word. (C. Gray, D.
-//! Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file cache consistency", 1989.)
+//! A lease is one shared cell. Its manager moves the deadline forward on each proven heartbeat;
+//! everybody else reads it. Nothing here waits for an event: whether the lease is live is one
+//! comparison of a clock with a word. (C. Gray, D. Cheriton, "Leases: an efficient fault-tolerant
+//! mechanism for distributed file cache consistency", 1989.)
 
 mod atomics;
 mod deadline;
@@ -34,11 +35,11 @@ use words::{Over, Words};
 
 /// Our right to act on a lock, until a deadline. Cloning is cheap; all clones are the same lease.
 ///
-/// A lease is live while every clock that is read is *before* its deadline, strictly (I1). Once any reader has seen it
-/// lapsed or lost, no reader sees it live again (I2).
+/// A lease is live while every clock that is read is *before* its deadline, strictly (I1). Once any
+/// reader has seen it lapsed or lost, no reader sees it live again (I2).
 ///
-/// A live lease does *not* promise that nobody else acts: the process may pause between the check and the action. See
-/// [`FencingToken`] for what closes that gap.
+/// A live lease does *not* promise that nobody else acts: the process may pause between the check
+/// and the action. See [`FencingToken`] for what closes that gap.
 #[derive(Clone)]
 #[doc(alias = "validity")]
 pub struct Lease {
@@ -53,8 +54,8 @@ struct Cell {
     signals: Signals,
 }
 
-/// Every check and every renewal reads these fields, in this order; only renewals and the end write them. All except
-/// the gate are in one cache line.
+/// Every check and every renewal reads these fields, in this order; only renewals and the end write
+/// them. All except the gate are in one cache line.
 #[repr(C, align(64))]
 struct Hot {
     words: Words,
@@ -111,7 +112,8 @@ impl Lease {
         self.cell.token
     }
 
-    /// Whether the store promises that the token is larger than that of every earlier grant of this key (I8).
+    /// Whether the store promises that the token is larger than that of every earlier grant of this
+    /// key (I8).
     #[must_use]
     pub fn is_fencing(&self) -> bool {
         self.cell.is_fencing
@@ -119,7 +121,8 @@ impl Lease {
 
     /// Whether the lease is live by the fast clock: one clock read and one load.
     ///
-    /// Use it to stop useless work early. Work that must not happen without a lease belongs in a guarded run.
+    /// Use it to stop useless work early. Work that must not happen without a lease belongs in a
+    /// guarded run.
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -128,17 +131,20 @@ impl Lease {
 
     /// The remaining time of the lease by the strict clocks; zero if it is not live.
     ///
-    /// It may grow between two calls (a renewal), and the lease may end before the caller reads the answer.
+    /// It may grow between two calls (a renewal), and the lease may end before the caller reads the
+    /// answer.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.look_strict().unwrap_or(Duration::ZERO)
     }
 
-    /// The deadlines as they are, in nanoseconds of each clock, in the order of [`ClockKind::ALL`](crate::clock::ClockKind::ALL);
-    /// all zero once a reader found the lease over, or it was ended (feature `testing`).
+    /// The deadlines as they are, in nanoseconds of each clock, in the order of
+    /// [`ClockKind::ALL`](crate::clock::ClockKind::ALL); all zero once a reader found the lease
+    /// over, or it was ended (feature `testing`).
     ///
-    /// It compares nothing and marks nothing, unlike every other look at a lease. A test that judges leases with it does not
-    /// change what it judges. A joint lease has no deadlines of its own: look at its members.
+    /// It compares nothing and marks nothing, unlike every other look at a lease. A test that
+    /// judges leases with it does not change what it judges. A joint lease has no deadlines of its
+    /// own: look at its members.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn peek(&self) -> [u64; 3] {
@@ -149,18 +155,21 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease is not live, [`LeaseError::TooShort`] if the remaining time is shorter.
+    /// [`LeaseError::Lost`] if the lease is not live, [`LeaseError::TooShort`] if the remaining
+    /// time is shorter.
     #[inline]
     pub fn ensure(&self, needed: Duration) -> Result<Duration, LeaseError> {
         at_least(needed, self.look_strict()?)
     }
 
-    /// Reads what the lock protects: returns the value of `read` only if the lease was live before it and is still live after it,
-    /// by the strict clocks. So a value that was read under this lease is never served after the next holder may have changed it,
-    /// however long the process was stopped in between. It costs two looks at the clocks and no request.
+    /// Reads what the lock protects: returns the value of `read` only if the lease was live before
+    /// it and is still live after it, by the strict clocks. So a value that was read under this
+    /// lease is never served after the next holder may have changed it, however long the process
+    /// was stopped in between. It costs two looks at the clocks and no request.
     ///
-    /// A lease that is live after the read was live all the time, because an ended one never becomes live again. What the caller does
-    /// with the value takes time too: a change that depends on it belongs in a guarded run.
+    /// A lease that is live after the read was live all the time, because an ended one never
+    /// becomes live again. What the caller does with the value takes time too: a change that
+    /// depends on it belongs in a guarded run.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -177,7 +186,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and its value is dropped.
+    /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and
+    /// its value is dropped.
     ///
     /// # Cancel safety
     ///
@@ -198,8 +208,8 @@ impl Lease {
 
     /// Completes when the lease has ended, with the reason.
     ///
-    /// A convenience, and always late: on a busy machine it may complete long after the deadline. It never proves
-    /// that a lease is live: use [`is_live`](Self::is_live) for that.
+    /// A convenience, and always late: on a busy machine it may complete long after the deadline.
+    /// It never proves that a lease is live: use [`is_live`](Self::is_live) for that.
     ///
     /// # Cancel safety
     ///
@@ -212,8 +222,8 @@ impl Lease {
         }
     }
 
-    /// A token that is cancelled when the lease has ended, for code that takes a token of [`tokio_util`]. Cancelling it does not
-    /// end the lease.
+    /// A token that is cancelled when the lease has ended, for code that takes a token of
+    /// [`tokio_util`]. Cancelling it does not end the lease.
     ///
     /// A convenience, as late as [`lost`](Self::lost): it never proves that a lease is live.
     #[must_use]
@@ -248,7 +258,8 @@ impl Lease {
         }
     }
 
-    /// Whether a step or a commit under this lease is in doubt. If so, its hold is not released; it expires.
+    /// Whether a step or a commit under this lease is in doubt. If so, its hold is not released; it
+    /// expires.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         self.cell.signals.is_in_doubt() || self.members().iter().any(Self::is_in_doubt)
@@ -287,7 +298,8 @@ impl Lease {
         LeaseError::Lost(self.cell.signals.ended(ended.first, reason))
     }
 
-    /// Moves the deadline forward. An answer that arrives after the deadline is ignored, and the lease is lost.
+    /// Moves the deadline forward. An answer that arrives after the deadline is ignored, and the
+    /// lease is lost.
     pub(crate) fn renew(&self, renewal: &Renewal) -> Result<(), LeaseError> {
         let hot = &self.cell.hot;
         if fork::generation() != hot.generation {
@@ -307,8 +319,9 @@ impl Lease {
         ended.first
     }
 
-    /// Ends this lease and gives its deadlines to a new one with the same token, for the next holder in this process. The new
-    /// lease is at risk if this one was. `None` if it had already ended.
+    /// Ends this lease and gives its deadlines to a new one with the same token, for the next
+    /// holder in this process. The new lease is at risk if this one was. `None` if it had already
+    /// ended.
     pub(crate) fn handoff(&self) -> Option<Self> {
         let hot = &self.cell.hot;
         let is_at_risk = self.is_at_risk();

@@ -53,7 +53,8 @@ impl Signals {
         let _ = self.reason.set(reason);
     }
 
-    /// The lease has ended. The first reason wins; the caller that ended the lease wakes the listeners.
+    /// The lease has ended. The first reason wins; the caller that ended the lease wakes the
+    /// listeners.
     pub(super) fn ended(&self, first: bool, reason: Ended) -> Ended {
         let reason = *self.reason.get_or_init(|| reason);
         if first {
@@ -204,7 +205,8 @@ impl Running {
     /// [`LeaseError::Ending`] if the hold is ending, or its own reason if it has ended.
     #[inline]
     pub(crate) fn enter(&self) -> Result<InProgress<'_>, LeaseError> {
-        // Checked before the run is counted: otherwise callers that keep trying under a closed gate would delay the end of the hold.
+        // Checked before the run is counted: otherwise callers that keep trying under a closed gate
+        // would delay the end of the hold.
         if self.lease.is_closed() {
             return Err(self.refusal());
         }

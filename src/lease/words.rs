@@ -2,14 +2,15 @@
 //!
 //! # Rules
 //!
-//! 1. A lapse is final (I2). A reader that finds a word passed or 0 swaps *all* words to 0 before it returns, so no
-//!    later check, on any clock, finds the lease live. Because every reader helps, three words act as one.
-//! 2. A renewal compares and exchanges from a live word, never from 0, and never moves a deadline back. If it finds a
-//!    lost word after it moved another, rule 1 reverts the moved one.
-//! 3. Revocation is a swap. The value that the swap of the first word returns identifies the one caller that ended the
-//!    lease, so its end is reported once.
-//! 4. Renewals may be visible on one clock before another: the word that has not moved yet is the earlier one, which is
-//!    safe.
+//! 1. A lapse is final (I2). A reader that finds a word passed or 0 swaps *all* words to 0 before
+//!    it returns, so no later check, on any clock, finds the lease live. Because every reader
+//!    helps, three words act as one.
+//! 2. A renewal compares and exchanges from a live word, never from 0, and never moves a deadline
+//!    back. If it finds a lost word after it moved another, rule 1 reverts the moved one.
+//! 3. Revocation is a swap. The value that the swap of the first word returns identifies the one
+//!    caller that ended the lease, so its end is reported once.
+//! 4. Renewals may be visible on one clock before another: the word that has not moved yet is the
+//!    earlier one, which is safe.
 //!
 //! The live path only reads.
 
@@ -17,7 +18,8 @@ use super::atomics::{AtomicU64, Ordering};
 
 const LOST: u64 = 0;
 
-/// Not live any more. `first` is true for exactly one caller in the life of a lease: the caller that ended it.
+/// Not live any more. `first` is true for exactly one caller in the life of a lease: the caller
+/// that ended it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Over {
     pub(crate) first: bool,
@@ -32,7 +34,8 @@ impl Words {
         Self(deadlines.map(|deadline| AtomicU64::new(deadline.max(1))))
     }
 
-    /// The remaining time on one clock that shows `now`. Live while `now < deadline`, strictly (I1).
+    /// The remaining time on one clock that shows `now`. Live while `now < deadline`, strictly
+    /// (I1).
     #[inline]
     pub(crate) fn look(&self, lane: usize, now: u64) -> Result<u64, Over> {
         let deadline = self.0[lane].load(Ordering::Acquire);
@@ -62,7 +65,8 @@ impl Words {
         Ok(())
     }
 
-    /// Ends the lease for good and returns its deadlines for another lease; `None` if any word was already lost.
+    /// Ends the lease for good and returns its deadlines for another lease; `None` if any word was
+    /// already lost.
     pub(crate) fn take(&self) -> (Over, Option<[u64; 3]>) {
         let taken = [0, 1, 2].map(|lane: usize| self.0[lane].swap(LOST, Ordering::AcqRel));
         let ended = Over {

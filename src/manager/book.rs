@@ -1,4 +1,5 @@
-//! [`HoldBook`]: every hold of a manager, and when each is due. Callers add and remove holds; the task does what is due.
+//! [`HoldBook`]: every hold of a manager, and when each is due. Callers add and remove holds; the
+//! task does what is due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +68,8 @@ impl HoldBook {
     /// `Closed` if the manager was shut down.
     pub(super) fn adopt(&self, hold: &Arc<Hold>, terms: Terms) -> Result<(), Error> {
         let origin = &hold.origin;
-        // The request paces the first renewal; the deadline counts from the proof's own instant where it has one.
+        // The request paces the first renewal; the deadline counts from the proof's own instant
+        // where it has one.
         let proof = &origin.grant.proof;
         let proven_at = proof.sent_at.as_ref().unwrap_or(&origin.granted_at);
         let ttl = origin.times.leased(proof.ttl);
@@ -97,9 +99,9 @@ impl HoldBook {
         Ok(())
     }
 
-    /// Puts `next`, which has the grant of `before`, in the place of `before`, with its turn. What was proven for the grant counts for
-    /// `next`.
-    /// With `claim_within`, `next` has to be [claimed](Self::claim) in that time.
+    /// Puts `next`, which has the grant of `before`, in the place of `before`, with its turn. What
+    /// was proven for the grant counts for `next`. With `claim_within`, `next` has to be
+    /// [claimed](Self::claim) in that time.
     ///
     /// # Errors
     ///
@@ -126,7 +128,8 @@ impl HoldBook {
                 ),
             ));
         };
-        // Answers that came after the old lease ended went to the old lease. Later answers wait for the book.
+        // Answers that came after the old lease ended went to the old lease. Later answers wait for
+        // the book.
         next.lease.set_at_risk(pages.engine.is_failing(id));
         next.get_turn_of(before);
         self.enter(&mut pages, id, next);
@@ -153,7 +156,8 @@ impl HoldBook {
         is_claimed
     }
 
-    /// Whether runs are in progress under a hold of the key whose lease is over, and the task is late and has not noticed it.
+    /// Whether runs are in progress under a hold of the key whose lease is over, and the task is
+    /// late and has not noticed it.
     pub(super) fn has_unnoticed_runs(&self, key: &Key, now: &Stamp) -> bool {
         let pages = self.lock();
         let due = pages.engine.next_tick();

@@ -78,19 +78,22 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Runs the manager on the tokio runtime that [`build`](Self::build) is called in, instead of on a thread of its own.
+    /// Runs the manager on the tokio runtime that [`build`](Self::build) is called in, instead of
+    /// on a thread of its own.
     ///
-    /// A task of that runtime that does not yield then delays heartbeats, and may cost leases. When the runtime ends, the
-    /// manager ends too, and every lease that it still renews is lost. In the store, the TTL ends those holds. Calls of threads outside
-    /// of any runtime wait for it: somebody must drive it meanwhile, so [`block_on`](LockManager::block_on) is refused.
+    /// A task of that runtime that does not yield then delays heartbeats, and may cost leases. When
+    /// the runtime ends, the manager ends too, and every lease that it still renews is lost. In the
+    /// store, the TTL ends those holds. Calls of threads outside of any runtime wait for it:
+    /// somebody must drive it meanwhile, so [`block_on`](LockManager::block_on) is refused.
     pub fn on_current_runtime(mut self) -> Self {
         self.on_current_runtime = true;
         self
     }
 
-    /// [On the current runtime](Self::on_current_runtime), and what the manager would do on threads beside it is done there too
-    /// (feature `testing`): compensations of dropped runs, handlers around a background release, drops of what handlers
-    /// attached. So a test on one thread decides every order of events. None of these may block.
+    /// [On the current runtime](Self::on_current_runtime), and what the manager would do on threads
+    /// beside it is done there too (feature `testing`): compensations of dropped runs, handlers
+    /// around a background release, drops of what handlers attached. So a test on one thread
+    /// decides every order of events. None of these may block.
     #[cfg(feature = "testing")]
     pub fn in_simulation(mut self) -> Self {
         self.is_simulated = true;
@@ -101,8 +104,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// `Invalid` if a setting is out of range, or if there is no current runtime with timers to run on; `Unavailable` if the system
-    /// provides no thread, no random bytes or no clock.
+    /// `Invalid` if a setting is out of range, or if there is no current runtime with timers to run
+    /// on; `Unavailable` if the system provides no thread, no random bytes or no clock.
     pub fn build(self) -> Result<LockManager, Error> {
         self.settings.validate()?;
         let clock = self.clock.map_or_else(Clock::system, Ok)?;

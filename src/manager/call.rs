@@ -1,4 +1,5 @@
-//! A call for a lock: through the handlers to [`acquire_without_handlers`], and reported to the observers.
+//! A call for a lock: through the handlers to [`acquire_without_handlers`], and reported to the
+//! observers.
 
 use std::time::Duration;
 
@@ -113,7 +114,8 @@ async fn through_chain(
     }
 }
 
-/// What the last handler calls. The guard itself does not pass through the chain, so no handler can keep or swap it.
+/// What the last handler calls. The guard itself does not pass through the chain, so no handler can
+/// keep or swap it.
 struct BehindChain<'a> {
     handle: &'a Handle,
     wish: &'a Wish,

@@ -41,22 +41,23 @@ const MOST_DOUBLINGS: u32 = 3;
 /// How one claim ended.
 pub(super) enum ClaimEnd {
     Held(LockGuard),
-    /// A new claim may hold: a former holder in this process still has runs in progress, what was granted to this claim has been
-    /// taken away, or another caller holds the lock and the time is over.
+    /// A new claim may hold: a former holder in this process still has runs in progress, what was
+    /// granted to this claim has been taken away, or another caller holds the lock and the time is
+    /// over.
     Again,
     /// The job that it waited for is done.
     Done,
     /// A new claim may succeed.
     Failed(Error),
-    /// The store refused the first request for the claim: it breaks a rule, or the store executed it twice, and what it was granted at
-    /// first has been taken away.
+    /// The store refused the first request for the claim: it breaks a rule, or the store executed
+    /// it twice, and what it was granted at first has been taken away.
     Refused(Error),
 }
 
 /// Holds the lock; `None` if somebody else holds it.
 ///
-/// Cancel safe: a request to the store that was not answered is withdrawn in the background, and the caller leaves the local
-/// queue.
+/// Cancel safe: a request to the store that was not answered is withdrawn in the background, and
+/// the caller leaves the local queue.
 pub(super) async fn acquire_without_handlers(
     handle: &Handle,
     wish: &Wish,
@@ -80,7 +81,8 @@ pub(super) async fn acquire_without_handlers(
             ClaimEnd::Done => return Ok(None),
             ClaimEnd::Again if caller.left().is_zero() => return caller.in_vain(),
             ClaimEnd::Again => {
-                // For one, the manager's task may not have noticed yet that a former holder's lease is over.
+                // For one, the manager's task may not have noticed yet that a former holder's lease
+                // is over.
                 let pause = handle.context().retry_pause().min(caller.left());
                 caller.pause(pause).await;
             }
@@ -147,7 +149,8 @@ impl<'a> Caller<'a> {
         Ok(())
     }
 
-    /// Counts it among those that wait, once, whatever it waits for: another caller of this process, a holder or a store that fails.
+    /// Counts it among those that wait, once, whatever it waits for: another caller of this
+    /// process, a holder or a store that fails.
     pub(super) fn count(&mut self) -> Result<(), Error> {
         if self.counted.is_none() && self.wait.is_some() && !self.wish.is_counted {
             self.counted = Some(self.handle.context().counted()?);
@@ -155,9 +158,11 @@ impl<'a> Caller<'a> {
         Ok(())
     }
 
-    /// Waits in the local queue for the right to ask the store, or for a hold that is handed off. It has neither if none came in time.
+    /// Waits in the local queue for the right to ask the store, or for a hold that is handed off.
+    /// It has neither if none came in time.
     ///
-    /// Dropped, it leaves the queue. What it was called with is dropped too, and so ends or passes on.
+    /// Dropped, it leaves the queue. What it was called with is dropped too, and so ends or passes
+    /// on.
     async fn take_turn(&mut self) -> Result<Option<LockGuard>, Error> {
         let context = self.handle.context();
         let may_wait = self.wait.is_some();
@@ -189,7 +194,8 @@ impl<'a> Caller<'a> {
             }
             Some(Ok(Passed::Hold(hold))) => match claim(context, hold) {
                 Some(hold) => return Ok(Some(LockGuard::new(self.handle, hold))),
-                // It came too late. At the end of the queue a slow caller might come too late again and again.
+                // It came too late. At the end of the queue a slow caller might come too late again
+                // and again.
                 None => context.queues.bypass(&self.wish.key)?,
             },
         };
@@ -217,7 +223,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Waits for the runs of a former holder in this process. False if the budget is spent before they end.
+    /// Waits for the runs of a former holder in this process. False if the budget is spent before
+    /// they end.
     async fn former_runs_ended(&mut self) -> Result<bool, Error> {
         let context = self.handle.context();
         let key = &self.wish.key;
@@ -248,8 +255,8 @@ impl<'a> Caller<'a> {
         matches!(seen, Some(Ok(Some(info))) if info.is_resting)
     }
 
-    /// The error that the caller gets for a request that failed. The log has the first one of a row, if the caller tries again: it may
-    /// wait for long.
+    /// The error that the caller gets for a request that failed. The log has the first one of a
+    /// row, if the caller tries again: it may wait for long.
     pub(super) fn reported(
         &mut self,
         error: Error,
@@ -281,8 +288,9 @@ impl<'a> Caller<'a> {
         longer.min(context.settings.max_poll_interval).max(pause)
     }
 
-    /// Lets other processes ask first, if ours had the key for as long as it may: they were woken by the release, and a look at
-    /// the store takes as long as their requests. Where the store queues we are behind them anyway.
+    /// Lets other processes ask first, if ours had the key for as long as it may: they were woken
+    /// by the release, and a look at the store takes as long as their requests. Where the store
+    /// queues we are behind them anyway.
     async fn give_way(&mut self) {
         let context = self.handle.context();
         let has_to = self.turn.as_mut().is_some_and(Turn::take_give_way);

@@ -17,7 +17,8 @@ use crate::store::{Acquired, Fencing, Grant, Hint, LockMode, Queue};
 const MAX_POLL_DOUBLINGS: u32 = 8;
 
 impl Caller<'_> {
-    /// One claim: asked again as long as that may help, until it is granted, fails, or the budget is spent.
+    /// One claim: asked again as long as that may help, until it is granted, fails, or the budget
+    /// is spent.
     pub(super) async fn claim(&mut self) -> Result<ClaimEnd, Error> {
         let context = self.handle.context();
         let place_ttl = if self.wait.is_some() {
@@ -48,7 +49,8 @@ impl Caller<'_> {
                 Ok(Acquired::Granted(grant)) => return self.granted(open, grant, sent_at),
                 Ok(Acquired::Busy { remaining }) => remaining,
                 Ok(Acquired::NotReady { retry_after }) => Some(retry_after),
-                // The wait ended before an answer could arrive. The claim is withdrawn as it is dropped.
+                // The wait ended before an answer could arrive. The claim is withdrawn as it is
+                // dropped.
                 Err(_) if was_busy && self.left().is_zero() => return Ok(ClaimEnd::Again),
                 Err(error) if is_retryable(error.kind()) => {
                     self.failures += 1;
@@ -59,13 +61,14 @@ impl Caller<'_> {
                     if !open.has_place() || left <= pause {
                         return Ok(ClaimEnd::Failed(error));
                     }
-                    // The same claim again, so that a lost answer costs no place in the store's queue.
+                    // The same claim again, so that a lost answer costs no place in the store's
+                    // queue.
                     self.count()?;
                     self.pause(pause).await;
                     continue;
                 }
-                // The first request broke no rule, so this one breaks none. The claim was granted, which its caller never learned,
-                // and what it was granted has been taken away.
+                // The first request broke no rule, so this one breaks none. The claim was granted,
+                // which its caller never learned, and what it was granted has been taken away.
                 Err(error) if was_asked && error.kind() == ErrorKind::Invalid => {
                     return Ok(ClaimEnd::Again);
                 }
@@ -88,7 +91,8 @@ impl Caller<'_> {
                 return Ok(ClaimEnd::Done);
             }
             self.begin_wait()?;
-            // Subscribe, then look, then wait: a wake-up between look and subscription is not missed.
+            // Subscribe, then look, then wait: a wake-up between look and subscription is not
+            // missed.
             match &mut hint {
                 None if context.capability.wakes => {
                     let has_no_place = open.take_place();
@@ -117,8 +121,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Subscribes before the first request, where that saves one, if other callers of this process ask for the key, wait for it
-    /// or hold it: then it is hardly free.
+    /// Subscribes before the first request, where that saves one, if other callers of this process
+    /// ask for the key, wait for it or hold it: then it is hardly free.
     async fn subscribed_first(&self, open: &OpenClaim<'_>) -> Option<Hint> {
         let context = self.handle.context();
         let is_contended = || self.turn.as_ref().is_some_and(|turn| turn.beside() > 0);
@@ -137,13 +141,15 @@ impl Caller<'_> {
         }
     }
 
-    /// Waits until the hint resolves, perhaps with a grant, the holder's time may be over, or the next poll is due. A hint that has
-    /// not resolved stays, so the poll needs no subscription of its own.
+    /// Waits until the hint resolves, perhaps with a grant, the holder's time may be over, or the
+    /// next poll is due. A hint that has not resolved stays, so the poll needs no subscription of
+    /// its own.
     async fn wait_for(&self, hint: &mut Option<Hint>, busy_for: Option<Duration>) -> Option<Grant> {
         let context = self.handle.context();
         let settings = &context.settings;
         let most = settings.max_poll_interval;
-        // It is woken when it is called, and whoever is before it asks when a holder's time is over.
+        // It is woken when it is called, and whoever is before it asks when a holder's time is
+        // over.
         let only_keeps =
             busy_for.is_none() && hint.is_some() && context.capability.queue == Queue::Handover;
         let poll = if only_keeps {
@@ -180,8 +186,8 @@ impl Caller<'_> {
         resolved.flatten()
     }
 
-    /// Waits until the next poll where the store could send a message and cannot now. The interval doubles, so that many
-    /// waiters without messages do not flood the store.
+    /// Waits until the next poll where the store could send a message and cannot now. The interval
+    /// doubles, so that many waiters without messages do not flood the store.
     async fn poll(&self, busy_for: Option<Duration>) {
         let context = self.handle.context();
         let most = context.settings.max_poll_interval;
@@ -194,7 +200,8 @@ impl Caller<'_> {
         self.pause(pause.min(most).min(self.left())).await;
     }
 
-    /// The lease of a grant. `sent_at`: when its request was sent, if the proof has no instant of its own.
+    /// The lease of a grant. `sent_at`: when its request was sent, if the proof has no instant of
+    /// its own.
     fn lease_of(&self, grant: &Grant, sent_at: &Stamp) -> Lease {
         let context = self.handle.context();
         let granted = Granted {
@@ -207,8 +214,8 @@ impl Caller<'_> {
         Lease::new(context.clock.clone(), context.settings.terms(), &granted)
     }
 
-    /// There is no await from here to the guard, so nothing can be lost in between. `sent_at`: when the request was sent, or when a
-    /// message granted without one.
+    /// There is no await from here to the guard, so nothing can be lost in between. `sent_at`: when
+    /// the request was sent, or when a message granted without one.
     fn granted(
         &mut self,
         open: OpenClaim<'_>,
@@ -233,8 +240,8 @@ impl Caller<'_> {
         let turn = (self.turn)
             .take_if(|turn| !context.holds.has_unnoticed_runs(key, &now) && turn.granted());
         if turn.is_none() {
-            // Runs of a former holder would undo their work over ours. The claim is withdrawn as it is dropped, so other processes can
-            // have it.
+            // Runs of a former holder would undo their work over ours. The claim is withdrawn as it
+            // is dropped, so other processes can have it.
             return Ok(ClaimEnd::Again);
         }
         let origin = HoldOrigin {

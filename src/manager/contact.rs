@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::clock::{ClockKind, Stamp};
 
-/// What the last acquires and renewals showed. Each word is read and written separately: a reader may see one of two requests.
+/// What the last acquires and renewals showed. Each word is read and written separately: a reader
+/// may see one of two requests.
 #[derive(Debug, Default)]
 pub(super) struct StoreContact {
     /// In nanoseconds of the boot clock; zero: never.

@@ -146,7 +146,8 @@ impl ManagerContext {
         self.inbox.send(Message::Withdraw(withdrawal));
     }
 
-    /// Who holds a lock, for a caller that waited in vain; `None` if nobody does, or the store does not say it in time.
+    /// Who holds a lock, for a caller that waited in vain; `None` if nobody does, or the store does
+    /// not say it in time.
     pub(crate) async fn holder(&self, key: &Key) -> Option<LockInfo> {
         let limit = self.settings.request_timeout;
         // Otherwise the caller's own place would be counted among those that wait.
@@ -178,7 +179,8 @@ impl ManagerContext {
         self.pause_or(span, std::future::pending::<()>()).await;
     }
 
-    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first. Returns what the hint resolved with, if it did.
+    /// Waits for `span`, for `hint`, or for the shutdown, whichever is first. Returns what the hint
+    /// resolved with, if it did.
     pub(super) async fn pause_or<T>(
         &self,
         span: Duration,
@@ -192,8 +194,8 @@ impl ManagerContext {
         }
     }
 
-    /// The pause of a caller that only keeps its place in the store's queue: at most half of the place's time, and spread, so that a
-    /// crowd that came together does not ask together.
+    /// The pause of a caller that only keeps its place in the store's queue: at most half of the
+    /// place's time, and spread, so that a crowd that came together does not ask together.
     pub(super) fn keeping_pause(&self) -> Duration {
         let most = self.place_ttl() / 2;
         most - self.jitter.up_to(most / 4)
@@ -208,7 +210,8 @@ impl ManagerContext {
         }
     }
 
-    /// How long the store keeps a caller's place in its queue: two of the longest pauses between two requests.
+    /// How long the store keeps a caller's place in its queue: two of the longest pauses between
+    /// two requests.
     pub(super) fn place_ttl(&self) -> Duration {
         let settings = &self.settings;
         2 * (settings.max_poll_interval + settings.retry_jitter + 2 * settings.request_timeout)

@@ -1,10 +1,11 @@
-//! [`Desk`]: who may ask the store for a key, who waits in this process, and who is called or handed the key next. A pure function of
-//! state, event and time.
+//! [`Desk`]: who may ask the store for a key, who waits in this process, and who is called or
+//! handed the key next. A pure function of state, event and time.
 //!
-//! The desk knows no store, no lease and no clock: `now` is always an argument, in nanoseconds of the boot clock. Each caller that asks
-//! has a *turn*, which is a number. It is a part of the hold that the store grants, and ends with it. The callers of a queue wait for
-//! one turn. All other turns *bypass* the queue: of claims that queue in the store or share a key, and of callers that did not show
-//! themselves in time.
+//! The desk knows no store, no lease and no clock: `now` is always an argument, in nanoseconds of
+//! the boot clock. Each caller that asks has a *turn*, which is a number. It is a part of the hold
+//! that the store grants, and ends with it. The callers of a queue wait for one turn. All other
+//! turns *bypass* the queue: of claims that queue in the store or share a key, and of callers that
+//! did not show themselves in time.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::settings::Settings;
 
 /// A caller in a queue.
 pub(super) trait Waits {
-    /// Whether it does not wait any more. It stays in the queue until somebody looks, so that leaving needs no search.
+    /// Whether it does not wait any more. It stays in the queue until somebody looks, so that
+    /// leaving needs no search.
     fn has_left(&self) -> bool;
 }
 
@@ -26,7 +28,8 @@ pub(super) struct Desk<W, R> {
     lines: HashMap<Key, Line<W, R>>,
     last_turn: u64,
     turns: usize,
-    /// The lines in which callers wait for one that has to show itself, by the time of the next check of each.
+    /// The lines in which callers wait for one that has to show itself, by the time of the next
+    /// check of each.
     watched: BTreeSet<(u64, Key)>,
     /// When the task checks next.
     next_check: u64,
@@ -35,7 +38,8 @@ pub(super) struct Desk<W, R> {
     is_closed: bool,
     /// How long a caller that is called has until it shows itself.
     call_time: u64,
-    /// How long a caller may be busy with the store until it shows itself again: it asks, subscribes and asks once more.
+    /// How long a caller may be busy with the store until it shows itself again: it asks,
+    /// subscribes and asks once more.
     ask_time: u64,
 }
 
@@ -45,14 +49,16 @@ struct Line<W, R> {
     turn: Option<u64>,
     /// When it passes on unless its caller shows itself before; never while a hold has it.
     passes_at: u64,
-    /// This process had the key for as long as it may: its next caller lets other processes ask first.
+    /// This process had the key for as long as it may: its next caller lets other processes ask
+    /// first.
     gives_way: bool,
     waiting: VecDeque<W>,
     watched_at: Option<u64>,
     /// How many turns bypass the queue.
     bypassing: usize,
-    /// The turns whose hold has ended while runs were in progress. Such a run undoes in this process what it did, and would undo the
-    /// work of the next local holder with it, so that one waits. Other processes do not: they share no memory with it.
+    /// The turns whose hold has ended while runs were in progress. Such a run undoes in this
+    /// process what it did, and would undo the work of the next local holder with it, so that one
+    /// waits. Other processes do not: they share no memory with it.
     former: Vec<(u64, R)>,
     /// How many claims are being withdrawn. The store may still count them among those that wait.
     withdrawals: usize,
@@ -157,7 +163,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         self.watch(key);
     }
 
-    /// The caller that has the turn lives. It comes back from the store, which it asks after `pause`, or shows itself again before.
+    /// The caller that has the turn lives. It comes back from the store, which it asks after
+    /// `pause`, or shows itself again before.
     pub(super) fn shown(&mut self, key: &Key, turn: u64, pause: Duration, now: u64) {
         let until = now
             .saturating_add(nanos(pause))
@@ -167,8 +174,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         }
     }
 
-    /// The store has granted. False if the grant has to be given back, because runs of a former holder are left. Otherwise a hold has
-    /// the turn from now on.
+    /// The store has granted. False if the grant has to be given back, because runs of a former
+    /// holder are left. Otherwise a hold has the turn from now on.
     pub(super) fn granted(&mut self, key: &Key, turn: u64, are_left: impl Fn(&R) -> bool) -> bool {
         if self.former(key, are_left).is_some() {
             return false;
@@ -186,7 +193,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         runs.find(|runs| are_left(runs)).cloned()
     }
 
-    /// Whether a hold that has this turn, and ends so, goes to the caller that waits first. It is called with [`next`](Self::next).
+    /// Whether a hold that has this turn, and ends so, goes to the caller that waits first. It is
+    /// called with [`next`](Self::next).
     pub(super) fn hands_off(
         &mut self,
         key: &Key,
@@ -202,7 +210,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         fits && ending.is_usable && !ending.is_used_up
     }
 
-    /// The caller that waits first, to be handed the hold that has this turn; `None` if it does not fit.
+    /// The caller that waits first, to be handed the hold that has this turn; `None` if it does not
+    /// fit.
     pub(super) fn next(&mut self, key: &Key, turn: u64, fits: impl Fn(&W) -> bool) -> Option<W> {
         let queue = &mut self.queue_of(key, turn)?.waiting;
         first(queue).is_some_and(fits).then(|| queue.pop_front())?
@@ -270,7 +279,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         line.is_some_and(|line| first(&mut line.waiting).is_some())
     }
 
-    /// How many other turns there are of the key, if this one bypasses the queue: each asks, waits or holds.
+    /// How many other turns there are of the key, if this one bypasses the queue: each asks, waits
+    /// or holds.
     pub(super) fn beside(&self, key: &Key, turn: u64) -> usize {
         match self.lines.get(key) {
             Some(line) if line.turn != Some(turn) => {
@@ -303,7 +313,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         line.is_some_and(|line| line.withdrawals > 0)
     }
 
-    /// Refuses all callers from now on. Gives those that wait, in the order of the keys, so that a simulation repeats.
+    /// Refuses all callers from now on. Gives those that wait, in the order of the keys, so that a
+    /// simulation repeats.
     pub(super) fn close(&mut self) -> Vec<W> {
         self.is_closed = true;
         let mut lines: Vec<_> = self.lines.iter_mut().collect();
@@ -323,7 +334,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         (self.lines.get_mut(key)).filter(|line| line.turn == Some(turn))
     }
 
-    /// Gives the turn of a queue a new number, and the first caller that waits for it. `None` if nobody does: nothing was changed.
+    /// Gives the turn of a queue a new number, and the first caller that waits for it. `None` if
+    /// nobody does: nothing was changed.
     fn call(&mut self, key: &Key, now: u64) -> Option<Called<W>> {
         let line = self.lines.get_mut(key)?;
         first(&mut line.waiting)?;
@@ -342,7 +354,8 @@ impl<W: Waits, R: Clone> Desk<W, R> {
         })
     }
 
-    /// Checks a line when its turn may have to pass, if anybody waits for that. A planned check moves to an earlier time only.
+    /// Checks a line when its turn may have to pass, if anybody waits for that. A planned check
+    /// moves to an earlier time only.
     fn watch(&mut self, key: &Key) {
         let Some(line) = self.lines.get_mut(key) else {
             return;

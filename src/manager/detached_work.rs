@@ -48,7 +48,8 @@ impl DetachedWork {
         InProgress(state)
     }
 
-    /// Drives `work` to its end on a thread of its own, where it may block without delaying a heartbeat.
+    /// Drives `work` to its end on a thread of its own, where it may block without delaying a
+    /// heartbeat.
     pub(super) fn run(&self, user_threads: &UserThreads, work: BoxFuture<'static, Vec<Debt>>) {
         let in_progress = self.begin();
         drop(user_threads.drive(async move {

@@ -1,7 +1,8 @@
 //! The downgrade: a write hold becomes a read hold, without a gap.
 //!
-//! Runs under the write hold end first, since they may write. Then the store is asked. Then the same grant continues under a
-//! new lease cell, with the token and the deadlines of the old one. The old lease is over for good (I2).
+//! Runs under the write hold end first, since they may write. Then the store is asked. Then the
+//! same grant continues under a new lease cell, with the token and the deadlines of the old one.
+//! The old lease is over for good (I2).
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::model::error::{Ended, Error, ErrorKind};
 use crate::store::{Grant, Released};
 
 impl LockGuard {
-    /// Ends this hold and gives the read hold that follows it. After an error, and if the future is dropped, the hold ends
-    /// as with a dropped guard.
+    /// Ends this hold and gives the read hold that follows it. After an error, and if the future is
+    /// dropped, the hold ends as with a dropped guard.
     pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
         let context = self.context();
         context.ensure_not_inside(self.key(), "waits for its own end")?;

@@ -1,4 +1,5 @@
-//! The one end of a hold, in order (I5): close, drain, compensate, then lost, then release or handoff.
+//! The one end of a hold, in order (I5): close, drain, compensate, then lost, then release or
+//! handoff.
 //!
 //! Release, loss, drop and shutdown all come here.
 
@@ -30,8 +31,8 @@ pub(super) async fn end_hold(
     end_hold_within(context, hold, cause, Duration::MAX).await
 }
 
-/// As [`end_hold`], but waits for runs and compensations in progress for at most `limit`. After that the hold is withheld: its
-/// TTL ends it.
+/// As [`end_hold`], but waits for runs and compensations in progress for at most `limit`. After
+/// that the hold is withheld: its TTL ends it.
 pub(super) async fn end_hold_within(
     context: &Arc<ManagerContext>,
     hold: &Arc<Hold>,
@@ -39,12 +40,14 @@ pub(super) async fn end_hold_within(
     limit: Duration,
 ) -> Released {
     let ended = &hold.progress.results().ended;
-    // As a wait for the lock would: callers that repeat a hold that never waits let others run now and then.
+    // As a wait for the lock would: callers that repeat a hold that never waits let others run now
+    // and then.
     tokio::task::coop::consume_budget().await;
     let mut ended = match ended.try_lock() {
         Ok(ended) => ended,
         Err(_) => {
-            // Somebody ends it already, and may wait for longer than this caller does. On the heap, because it is rare.
+            // Somebody ends it already, and may wait for longer than this caller does. On the heap,
+            // because it is rare.
             if !Box::pin(comes_to_rest(context, hold, limit)).await {
                 hold.lease.revoke(Ended::Released);
                 let why = Withheld::RunInProgress;
@@ -75,7 +78,8 @@ pub(super) async fn end_hold_within(
     released
 }
 
-/// Waits until nothing runs under the hold. False if a run or a compensation is still in progress when its time is over.
+/// Waits until nothing runs under the hold. False if a run or a compensation is still in progress
+/// when its time is over.
 pub(super) async fn is_at_rest(context: &ManagerContext, hold: &Hold) -> bool {
     // Mostly nothing runs, and then no clock is read.
     let has_ended = async {
@@ -116,8 +120,9 @@ async fn compensated(context: &ManagerContext, hold: &Hold) -> bool {
     done.is_some()
 }
 
-/// Lets the next local caller ask the store, once no run is in progress under `hold`, which is closed. A run that ends late
-/// undoes its work in this process, and must not undo the work of the next holder with it.
+/// Lets the next local caller ask the store, once no run is in progress under `hold`, which is
+/// closed. A run that ends late undoes its work in this process, and must not undo the work of the
+/// next holder with it.
 pub(super) fn pass_turn(context: &ManagerContext, hold: &Hold) {
     let is_drained = hold.lease.is_drained();
     if let Some(turn) = hold.take_turn().filter(|_| !is_drained) {

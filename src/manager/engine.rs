@@ -1,8 +1,9 @@
 //! When to renew, when to retry, when to give up: a pure function of state, event and time.
 //!
-//! The engine knows no store, no lease and no clock: `now` is always an argument, in nanoseconds of the boot clock, and it
-//! returns what to do as [`Orders`]. Therefore all of it runs in a simulator. It decides when a renewal is *tried*. It never
-//! decides whether a lease is live: only the lease does.
+//! The engine knows no store, no lease and no clock: `now` is always an argument, in nanoseconds of
+//! the boot clock, and it returns what to do as [`Orders`]. Therefore all of it runs in a
+//! simulator. It decides when a renewal is *tried*. It never decides whether a lease is live: only
+//! the lease does.
 
 use std::time::Duration;
 
@@ -93,14 +94,16 @@ impl UrgentRenewals {
     }
 }
 
-/// A retry follows after this part of the remaining time, so that retries come faster near the deadline.
+/// A retry follows after this part of the remaining time, so that retries come faster near the
+/// deadline.
 const RETRY_PART: u64 = 4;
 const LEAST_RETRY: u64 = 5_000_000;
 /// A hold that ends within this time sends no renewal, though it was granted for a moment only.
 const SOON: u64 = 5_000_000;
 const NEVER: u64 = u64::MAX;
-/// Renewals are due on a grid of this part of their interval, so that many are due together: with many holds half of the cost
-/// of a renewal is the wake-up for it. Each manager has a grid of its own, so that not all managers of a machine ask at once.
+/// Renewals are due on a grid of this part of their interval, so that many are due together: with
+/// many holds half of the cost of a renewal is the wake-up for it. Each manager has a grid of its
+/// own, so that not all managers of a machine ask at once.
 const GRID_PART: u64 = 10;
 
 /// One cache line: with many holds the cost of a round is the cost of fetching these.
@@ -129,7 +132,8 @@ struct HoldState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Claimed {
     Yes,
-    /// Its caller acquires more before it has it: the hold is renewed, and ends if that takes too long.
+    /// Its caller acquires more before it has it: the hold is renewed, and ends if that takes too
+    /// long.
     NotYet,
     /// It was handed off to a caller that may never come: it is not renewed before.
     HandedOff,
@@ -237,9 +241,10 @@ impl Engine {
         id
     }
 
-    /// Puts a new hold with the same grant in the place of an old one: with its deadline, its next renewal and its end of
-    /// `max_hold`. A renewal in progress is the old hold's; the new one begins its own. If there is a time in which the new hold
-    /// has to be [claimed](Self::claim), it is not renewed before. `None` if the old one has left.
+    /// Puts a new hold with the same grant in the place of an old one: with its deadline, its next
+    /// renewal and its end of `max_hold`. A renewal in progress is the old hold's; the new one
+    /// begins its own. If there is a time in which the new hold has to be [claimed](Self::claim),
+    /// it is not renewed before. `None` if the old one has left.
     pub(crate) fn transfer(
         &mut self,
         id: HoldId,
@@ -279,7 +284,8 @@ impl Engine {
         }
     }
 
-    /// The caller of a hold has it, and keeps it from `now` on for at most `max_hold`. False if the hold has left.
+    /// The caller of a hold has it, and keeps it from `now` on for at most `max_hold`. False if the
+    /// hold has left.
     pub(crate) fn claim(&mut self, id: HoldId, now: u64, max_hold: Option<Duration>) -> bool {
         let Some(entry) = self.entry(id) else {
             return false;
@@ -307,7 +313,8 @@ impl Engine {
         true
     }
 
-    /// A renewal ended, with a proof or without: then a retry may get one. `None` if the hold has left.
+    /// A renewal ended, with a proof or without: then a retry may get one. `None` if the hold has
+    /// left.
     pub(crate) fn answered(
         &mut self,
         id: HoldId,
@@ -400,7 +407,8 @@ impl Engine {
             .filter(|entry| entry.is_used && entry.generation == id.generation)
     }
 
-    /// As often as the settings or the store ask for; at least twice in the usable part of the lease.
+    /// As often as the settings or the store ask for; at least twice in the usable part of the
+    /// lease.
     fn interval(&self, proven: Proven) -> u64 {
         let of_ttl = || proven.ttl / self.pace.renewals_per_ttl.max(1);
         let asked_for = nanos(self.pace.heartbeat.unwrap_or_else(of_ttl));
@@ -408,7 +416,8 @@ impl Engine {
         asked_for.min((usable / 2).max(LEAST_RETRY))
     }
 
-    /// 0.8 to 1.0 of an interval after `sent_at`, and then back to the grid: early rather than late.
+    /// 0.8 to 1.0 of an interval after `sent_at`, and then back to the grid: early rather than
+    /// late.
     fn renewal(&self, sent_at: u64, interval: u64) -> u64 {
         let early = self.jitter.below(interval / 5 + 1);
         let due = sent_at.saturating_add(interval - early);

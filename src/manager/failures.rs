@@ -1,5 +1,6 @@
-//! [`Failures`]: what the log says about a store that does not answer. One line when renewals, or the requests of an acquire, begin to
-//! fail, one when the store answers again, and the cause with each lost lease.
+//! [`Failures`]: what the log says about a store that does not answer. One line when renewals, or
+//! the requests of an acquire, begin to fail, one when the store answers again, and the cause with
+//! each lost lease.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ struct RenewalFailure {
 }
 
 impl Failures {
-    /// A batch of renewals was judged: the holds whose renewals have begun or ceased to fail, and the errors of all that failed.
+    /// A batch of renewals was judged: the holds whose renewals have begun or ceased to fail, and
+    /// the errors of all that failed.
     pub(super) fn judged(
         &self,
         turned: &[(HoldId, &Arc<Hold>, bool)],
@@ -94,13 +96,15 @@ impl Failures {
         }
     }
 
-    /// A request of an acquire had no answer, and it tries again for as long as is `left` of its wait.
+    /// A request of an acquire had no answer, and it tries again for as long as is `left` of its
+    /// wait.
     pub(super) fn unanswered(&self, key: &Key, left: Duration, error: &Error) {
         self.is_reported.store(true, Ordering::Relaxed);
         tracing::warn!(target: TARGET, %key, left = ?in_millis(left), %error, "the store does not answer an acquire; trying again");
     }
 
-    /// The store has answered an acquire, or proven a renewal. Reported once no hold is failing any more.
+    /// The store has answered an acquire, or proven a renewal. Reported once no hold is failing any
+    /// more.
     pub(super) fn answered(&self) {
         if !self.is_reported.load(Ordering::Relaxed) {
             return;

@@ -23,10 +23,12 @@ use crate::store::Released;
 
 /// A held lock. Its manager renews it until it is released, dropped or lost.
 ///
-/// Holding a guard is *not* the proof that the lock is still ours: the lease says that, and [guarded](Self::guarded) runs ask it.
+/// Holding a guard is *not* the proof that the lock is still ours: the lease says that, and
+/// [guarded](Self::guarded) runs ask it.
 ///
-/// Dropping the guard ends the hold: from then on no run begins or commits. In the background, runs in progress end, and
-/// then the lock is released. [`release`](Self::release) does the same and reports the result. Dropping never blocks.
+/// Dropping the guard ends the hold: from then on no run begins or commits. In the background, runs
+/// in progress end, and then the lock is released. [`release`](Self::release) does the same and
+/// reports the result. Dropping never blocks.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct LockGuard {
     hold: Arc<Hold>,
@@ -49,14 +51,15 @@ impl LockGuard {
         }
     }
 
-    /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that a job was done under.
+    /// The guard as the caller gets it, with its fence raised: only now the hold counts as one that
+    /// a job was done under.
     pub(crate) fn for_caller(self) -> Self {
         self.hold.guard_is_out();
         self.claimed()
     }
 
-    /// Something else has to be done within `span` before the caller gets the guard. If it is not, because nobody polls the call,
-    /// the hold ends.
+    /// Something else has to be done within `span` before the caller gets the guard. If it is not,
+    /// because nobody polls the call, the hold ends.
     pub(crate) fn expect_within(&mut self, span: Duration) {
         self.is_claimed = false;
         let context = self.context();
@@ -151,37 +154,40 @@ impl LockGuard {
         self.hold.lease.lost().await
     }
 
-    /// Ends the hold and reports the result. No run begins or commits any more. Runs in progress end, and the lease is renewed
-    /// until they have. Then the lock is released, or handed off to the next caller in this process.
+    /// Ends the hold and reports the result. No run begins or commits any more. Runs in progress
+    /// end, and the lease is renewed until they have. Then the lock is released, or handed off to
+    /// the next caller in this process.
     ///
-    /// The answer is [`Released::Released`], [`Released::AlreadyGone`] or [`Released::Withheld`]: none of them needs an
-    /// action of the caller. It never replaces the outcome of a run.
+    /// The answer is [`Released::Released`], [`Released::AlreadyGone`] or [`Released::Withheld`]:
+    /// none of them needs an action of the caller. It never replaces the outcome of a run.
     ///
-    /// Handlers wrap the release, on this task; they may take one `request_timeout` before it and one after it, and
-    /// cannot prevent it.
+    /// Handlers wrap the release, on this task; they may take one `request_timeout` before it and
+    /// one after it, and cannot prevent it.
     ///
     /// # Errors
     ///
-    /// `InDoubt` if the store did not confirm the release. Nothing is left to do for the caller: the manager repeats the
-    /// release in the background until it is confirmed or the TTL is over.
+    /// `InDoubt` if the store did not confirm the release. Nothing is left to do for the caller:
+    /// the manager repeats the release in the background until it is confirmed or the TTL is over.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when this future is dropped, the end continues in the background, without the handlers that were dropped
-    /// with it.
+    /// Cancel safe: when this future is dropped, the end continues in the background, without the
+    /// handlers that were dropped with it.
     ///
     /// # Deadlock
     ///
-    /// It waits for runs in progress, without a limit, and the lock is renewed all the while. Inside of such a run it is an `Invalid`
-    /// error, and the hold ends in the background as that of a dropped guard. Do not await it while a run under it is not polled:
-    /// use [`release_within`](Self::release_within) there.
+    /// It waits for runs in progress, without a limit, and the lock is renewed all the while.
+    /// Inside of such a run it is an `Invalid` error, and the hold ends in the background as that
+    /// of a dropped guard. Do not await it while a run under it is not polled: use
+    /// [`release_within`](Self::release_within) there.
     pub async fn release(self) -> Result<Released, Error> {
         self.release_within(Duration::MAX).await
     }
 
-    /// As [`release`](Self::release), but waits for runs in progress for at most `limit`. If one is still in progress then, the
-    /// lease ends, renewals stop, and the answer is [`Released::Withheld`]: the lock is free when its TTL is over. The run
-    /// does not commit any more.
+    /// As [`release`](Self::release), but waits for runs in progress for at most `limit`. If one is
+    /// still in progress then, the lease ends, renewals stop, and the answer is
+    /// [`Released::Withheld`]: the lock is free when its TTL is over. The run does not commit any
+    /// more.
     ///
     /// # Errors
     ///
@@ -189,7 +195,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: when this future is dropped, the end continues in the background, without the limit.
+    /// Cancel safe: when this future is dropped, the end continues in the background, without the
+    /// limit.
     pub async fn release_within(mut self, limit: Duration) -> Result<Released, Error> {
         let context = self.context();
         if limit == Duration::MAX {
@@ -220,7 +227,8 @@ impl LockGuard {
 }
 
 impl LockGuard {
-    /// As [`release`](Self::release), with the rest that the lock leaves after work that was done ([`Rest::AfterWork`]).
+    /// As [`release`](Self::release), with the rest that the lock leaves after work that was done
+    /// ([`Rest::AfterWork`]).
     ///
     /// # Errors
     ///

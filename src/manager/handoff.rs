@@ -1,5 +1,5 @@
-//! The handoff: the same grant for the next local caller, under a new lease cell and with the same token, without a request
-//! to the store. The drain has ordered the two holders.
+//! The handoff: the same grant for the next local caller, under a new lease cell and with the same
+//! token, without a request to the store. The drain has ordered the two holders.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::clock::Stamp;
 use crate::model::error::Ended;
 use crate::settings::Settings;
 
-/// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be released instead.
+/// Passes the grant of `hold`, which is drained, to the next local caller. False if it has to be
+/// released instead.
 pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool {
     let origin = &hold.origin;
     // Mostly nobody waits, and then no clock is read.
@@ -41,7 +42,8 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
         .transfer(hold, &next, &now, Some(settings.call_time()))
         .is_err()
     {
-        // The manager was shut down, or the time is over. This lease has ended, so only the release is left.
+        // The manager was shut down, or the time is over. This lease has ended, so only the release
+        // is left.
         return false;
     }
     // The caller is called last: until here it has its place.
@@ -54,8 +56,8 @@ pub(super) fn hand_off(context: &Arc<ManagerContext>, hold: &Arc<Hold>) -> bool 
     true
 }
 
-/// The caller that a hold was handed off to has come for it. `None` if it came too late, or its lease does not last: then the hold
-/// is ended.
+/// The caller that a hold was handed off to has come for it. `None` if it came too late, or its
+/// lease does not last: then the hold is ended.
 pub(super) fn claim(context: &ManagerContext, unclaimed: Unclaimed) -> Option<Arc<Hold>> {
     let hold = unclaimed.hold()?;
     let is_usable = hold.lease.ensure(context.settings.min_usable).is_ok();
@@ -71,7 +73,8 @@ pub(super) fn end_unclaimed(context: &ManagerContext, hold: Arc<Hold>) {
     context.inbox.send(Message::End(hold, Ended::Dropped));
 }
 
-/// Whether this process has had the grant as often and for as long as it may, so that other processes get their turn.
+/// Whether this process has had the grant as often and for as long as it may, so that other
+/// processes get their turn.
 fn is_used_up(settings: &Settings, hold: &Hold, now: &Stamp) -> bool {
     let held_for = now.since(&hold.origin.granted_at);
     hold.origin.handoffs >= settings.handoff_count || held_for >= settings.handoff_time

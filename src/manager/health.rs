@@ -22,22 +22,25 @@ pub struct Held {
 
 /// The state of a manager, as its last requests showed it: reading it asks the store nothing.
 ///
-/// For a readiness probe: [`is_store_reachable`](Self::is_store_reachable) is not `Some(false)`, and
-/// [`not_ready_for`](Self::not_ready_for) is `None`. Do not restart a process because of either: the store is the cause, and a
-/// restart loses the holds that it still has.
+/// For a readiness probe: [`is_store_reachable`](Self::is_store_reachable) is not `Some(false)`,
+/// and [`not_ready_for`](Self::not_ready_for) is `None`. Do not restart a process because of
+/// either: the store is the cause, and a restart loses the holds that it still has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Health {
     /// How many locks it holds.
     pub held: usize,
-    /// How many of them are at risk: their renewals are failing, and they are lost at their deadline unless one succeeds.
+    /// How many of them are at risk: their renewals are failing, and they are lost at their
+    /// deadline unless one succeeds.
     pub at_risk: usize,
-    /// Whether the store answered the last acquire or renewal; `None` if there was none yet. A manager that holds nothing and
-    /// acquires nothing does not notice that its store is gone: see [`last_answer`](Self::last_answer).
+    /// Whether the store answered the last acquire or renewal; `None` if there was none yet. A
+    /// manager that holds nothing and acquires nothing does not notice that its store is gone: see
+    /// [`last_answer`](Self::last_answer).
     pub is_store_reachable: Option<bool>,
     /// How long ago the store answered an acquire or proved a renewal last; `None` if it never did.
     pub last_answer: Option<Duration>,
-    /// For how long the store grants nothing yet, as far as it has said so to a caller; `None` if it grants.
+    /// For how long the store grants nothing yet, as far as it has said so to a caller; `None` if
+    /// it grants.
     pub not_ready_for: Option<Duration>,
     /// How late its thread came to its last timer. A long lag is the sign of a starved machine.
     pub timer_lag: Duration,

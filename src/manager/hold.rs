@@ -27,7 +27,8 @@ pub(crate) struct Hold {
     pub(super) origin: HoldOrigin,
     /// When this holder got it.
     pub(super) began: Stamp,
-    /// Whether a caller got the guard, and does not try again, or has done its work: before, no job was done under the hold.
+    /// Whether a caller got the guard, and does not try again, or has done its work: before, no job
+    /// was done under the hold.
     leaves_rest: AtomicBool,
     /// Whether an event has reported that a caller holds it.
     is_reported: AtomicBool,
@@ -51,7 +52,8 @@ type EndHold = Box<dyn FnOnce(Arc<Hold>) + Send>;
 #[derive(Clone, Debug)]
 pub(super) struct HoldOrigin {
     pub(super) grant: Grant,
-    /// When the store was asked, by the first holder of a row of handoffs, or when its message had granted.
+    /// When the store was asked, by the first holder of a row of handoffs, or when its message had
+    /// granted.
     pub(super) granted_at: Stamp,
     /// How many local callers held the grant before.
     pub(super) handoffs: u32,
@@ -65,7 +67,8 @@ pub(super) struct HoldOrigin {
 /// How far the end of a hold has come, so that a second caller continues where the first stopped.
 #[derive(Debug, Default)]
 pub(super) struct EndProgress {
-    /// The handlers have been called, or are being called: a second caller does not call them again.
+    /// The handlers have been called, or are being called: a second caller does not call them
+    /// again.
     handlers_called: AtomicBool,
     loss_reported: AtomicBool,
     /// The store has confirmed a release with a rest.
@@ -77,7 +80,8 @@ pub(super) struct EndProgress {
 /// What came of the end of a hold, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct EndResults {
-    /// The result of the release or handoff. It is done once: after a handoff the grant is the next holder's.
+    /// The result of the release or handoff. It is done once: after a handoff the grant is the next
+    /// holder's.
     pub(super) finished: OnceLock<Released>,
     /// The result of the whole end. Whoever ends the hold has the mutex.
     pub(super) ended: tokio::sync::Mutex<Option<Released>>,
@@ -159,8 +163,8 @@ impl Hold {
         }
     }
 
-    /// How long the key rests after a release now: not at all if the lease was lost or no job was done. It counts from when we knew
-    /// of the grant, which the store made earlier.
+    /// How long the key rests after a release now: not at all if the lease was lost or no job was
+    /// done. It counts from when we knew of the grant, which the store made earlier.
     pub(super) fn rest(&self, clock: &Clock) -> Duration {
         let was_live = self.lease.lost_reason().is_some_and(|why| !why.is_loss());
         let leaves_rest = was_live && self.leaves_rest.load(Ordering::SeqCst);

@@ -15,8 +15,9 @@ use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, Intent, RunSink};
 use crate::model::shared_runtime::SharedRuntime;
 
-/// An executor whose runs are under `first` and all `others`, which come after it in the order of the keys. All executors of these
-/// guards have the lease that `joint` keeps: each member keeps the cancellation token of a joint lease until it ends.
+/// An executor whose runs are under `first` and all `others`, which come after it in the order of
+/// the keys. All executors of these guards have the lease that `joint` keeps: each member keeps the
+/// cancellation token of a joint lease until it ends.
 pub(crate) fn joint_executor(
     first: &LockGuard,
     others: &[LockGuard],
@@ -39,7 +40,8 @@ pub(crate) fn joint_executor(
     Executor::new(lease, Arc::new(sink), budget)
 }
 
-/// The sink of the runs under several holds: none is released before what a run left behind is settled.
+/// The sink of the runs under several holds: none is released before what a run left behind is
+/// settled.
 #[derive(Debug)]
 struct JointSink {
     first: HoldSink,

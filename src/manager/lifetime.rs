@@ -24,8 +24,8 @@ impl Lifetime {
 
     /// # Errors
     ///
-    /// `Closed` if the manager was shut down, or if this process is a fork of the one that built it: the manager's thread
-    /// stayed there.
+    /// `Closed` if the manager was shut down, or if this process is a fork of the one that built
+    /// it: the manager's thread stayed there.
     pub(super) fn ensure_open(&self) -> Result<(), Error> {
         if self.is_closing() {
             return Err(closed());

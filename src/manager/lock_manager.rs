@@ -27,8 +27,8 @@ use crate::store::{Capability, Store, erase};
 /// # }
 /// ```
 ///
-/// When the last clone and the last guard are dropped the manager shuts down in the background; call
-/// [`shutdown`](Self::shutdown) to wait for it.
+/// When the last clone and the last guard are dropped the manager shuts down in the background;
+/// call [`shutdown`](Self::shutdown) to wait for it.
 #[derive(Clone, Debug)]
 pub struct LockManager {
     pub(crate) handle: Handle,
@@ -61,7 +61,8 @@ impl LockManager {
         self.handle.context().capability
     }
 
-    /// Runs a future to its end on this thread, which needs no runtime. Every async call of this crate can be made so.
+    /// Runs a future to its end on this thread, which needs no runtime. Every async call of this
+    /// crate can be made so.
     ///
     /// ```
     /// use leasehold::LockManager;
@@ -80,9 +81,10 @@ impl LockManager {
     ///
     /// # Panics
     ///
-    /// In a task of a tokio runtime, whose other tasks it would stop: await the call, or make it in `spawn_blocking`. And for a
-    /// manager [on a runtime of yours](LockManagerBuilder::on_current_runtime): it does not drive that runtime, and would wait
-    /// for ever if nobody did; use the `block_on` of that runtime.
+    /// In a task of a tokio runtime, whose other tasks it would stop: await the call, or make it in
+    /// `spawn_blocking`. And for a manager [on a runtime of
+    /// yours](LockManagerBuilder::on_current_runtime): it does not drive that runtime, and would
+    /// wait for ever if nobody did; use the `block_on` of that runtime.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let runtime = self.handle.context().runtime();
@@ -100,10 +102,11 @@ impl LockManager {
         runtime.block_on(future)
     }
 
-    /// Ends every hold in order (no run begins or commits any more; runs in progress end; then the lock is released), closes
-    /// the store and ends the manager's thread. Renewals stop at once. Therefore a run or a compensation that never ends delays this by
-    /// one TTL and one `request_timeout` at most. Such a compensation continues, and reports its debt. Callers that wait for a lock get
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    /// Ends every hold in order (no run begins or commits any more; runs in progress end; then the
+    /// lock is released), closes the store and ends the manager's thread. Renewals stop at once.
+    /// Therefore a run or a compensation that never ends delays this by one TTL and one
+    /// `request_timeout` at most. Such a compensation continues, and reports its debt. Callers that
+    /// wait for a lock get [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
     /// # Cancel safety
     ///
@@ -118,8 +121,8 @@ impl LockManager {
         let _ = is_done.await;
     }
 
-    /// Completes when the manager has nothing left to do until time passes or the store answers. A test awaits it between
-    /// moving a manual clock and checking the result.
+    /// Completes when the manager has nothing left to do until time passes or the store answers. A
+    /// test awaits it between moving a manual clock and checking the result.
     ///
     /// # Cancel safety
     ///

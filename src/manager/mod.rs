@@ -11,9 +11,10 @@
 //!                         └─► lease: the word that every run reads
 //! ```
 //!
-//! A manager runs on a thread and a runtime of its own, so that no busy worker, blocking closure or starved runtime can
-//! delay a heartbeat. Callers ask the store from their own task. Only what they leave behind (a dropped guard, a claim
-//! whose result is unknown) goes through the manager's thread.
+//! A manager runs on a thread and a runtime of its own, so that no busy worker, blocking closure or
+//! starved runtime can delay a heartbeat. Callers ask the store from their own task. Only what they
+//! leave behind (a dropped guard, a claim whose result is unknown) goes through the manager's
+//! thread.
 //!
 //! The files, from the bottom up; each imports only those before it:
 //!

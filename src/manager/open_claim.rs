@@ -22,7 +22,8 @@ pub(super) struct OpenClaim<'a> {
     pub(super) was_asked: bool,
     /// A request was not answered: it may be executed at any time.
     pub(super) was_in_doubt: bool,
-    /// The last request was given up when the caller's wait was over, before the time that a request has.
+    /// The last request was given up when the caller's wait was over, before the time that a
+    /// request has.
     pub(super) was_cut_short: bool,
 }
 
@@ -89,8 +90,8 @@ impl<'a> OpenClaim<'a> {
         match &answer {
             Ok(Acquired::Granted(_)) => {}
             Ok(Acquired::Busy { .. } | Acquired::NotReady { .. }) => {
-                // A queue without handovers keeps a node for each claim, even for one that is asked only once.
-                // An earlier request without an answer may still arrive.
+                // A queue without handovers keeps a node for each claim, even for one that is asked
+                // only once. An earlier request without an answer may still arrive.
                 self.is_open = self.was_in_doubt
                     || self.keeps_place()
                     || context.capability.queue == Queue::Places;

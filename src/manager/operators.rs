@@ -13,7 +13,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a malformed key; `Closed` if the manager was shut down; `Unavailable` if the store does not answer in time.
+    /// `Invalid` for a malformed key; `Closed` if the manager was shut down; `Unavailable` if the
+    /// store does not answer in time.
     ///
     /// # Cancel safety
     ///
@@ -42,14 +43,15 @@ impl LockManager {
 
     /// Takes a lock away from whoever holds it, in any process: for operators, when a holder hangs.
     ///
-    /// With [`Revoke::AfterTtl`] the next holder enters only after the old lease has ended. With [`Revoke::Now`] it enters at
-    /// once, and **two may act** until the old holder's next heartbeat or its deadline: only a fence at the resource keeps
-    /// them apart then. The log says so.
+    /// With [`Revoke::AfterTtl`] the next holder enters only after the old lease has ended. With
+    /// [`Revoke::Now`] it enters at once, and **two may act** until the old holder's next heartbeat
+    /// or its deadline: only a fence at the resource keeps them apart then. The log says so.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the store cannot; `Invalid` for a malformed key; `Closed` if the manager was shut down; `InDoubt` if the store did not answer in time:
-    /// look with [`inspect`](Self::inspect), or ask again.
+    /// `Unsupported` if the store cannot; `Invalid` for a malformed key; `Closed` if the manager
+    /// was shut down; `InDoubt` if the store did not answer in time: look with
+    /// [`inspect`](Self::inspect), or ask again.
     ///
     /// # Cancel safety
     ///

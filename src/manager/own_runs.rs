@@ -1,4 +1,5 @@
-//! Inside of a run, a request for the same lock, or its release, would wait for the run, which waits for it. Both are refused.
+//! Inside of a run, a request for the same lock, or its release, would wait for the run, which
+//! waits for it. Both are refused.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,7 +12,8 @@ use crate::model::key::Key;
 const ASKS: &str = "asked for a lock that it is under, and would wait for itself";
 
 impl ManagerContext {
-    /// The number that runs under a lock of this key are known by. Two managers have different ones.
+    /// The number that runs under a lock of this key are known by. Two managers have different
+    /// ones.
     pub(super) fn lock_number(&self, key: &Key) -> u64 {
         let mut hasher = DefaultHasher::new();
         std::ptr::from_ref(self).addr().hash(&mut hasher);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::engine::{Engine, Orders, Pace, Proven};
 use crate::model::span::nanos;
 
-/// The manager's engine with a number of holds and no store: what a round of renewals costs without the network.
+/// The manager's engine with a number of holds and no store: what a round of renewals costs without
+/// the network.
 #[derive(Debug)]
 pub struct Renewals {
     engine: Engine,
@@ -37,7 +38,8 @@ impl Renewals {
         }
     }
 
-    /// Moves the time by a whole renewal interval and answers every renewal that falls due. Gives how many there were.
+    /// Moves the time by a whole renewal interval and answers every renewal that falls due. Gives
+    /// how many there were.
     pub fn round(&mut self) -> usize {
         let end = self.now + nanos(TTL) / 3;
         let mut renewed = 0;

@@ -1,10 +1,11 @@
-//! The callers at the [`Desk`]: those that want the same key wait here, first come, first served, so that at most one of them asks the
-//! store.
+//! The callers at the [`Desk`]: those that want the same key wait here, first come, first served,
+//! so that at most one of them asks the store.
 //!
-//! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that the store granted. It ends with the
-//! hold, however that ends, and passes to the next caller when it is dropped. A caller that has it and holds nothing shows itself
-//! now and then. If it does not, because nobody polls it, the turn passes to the next caller, and the one that comes late bypasses
-//! the queue: the store decides between the two.
+//! A [`Turn`] is the right to ask the store for a key, and then a part of the hold that the store
+//! granted. It ends with the hold, however that ends, and passes to the next caller when it is
+//! dropped. A caller that has it and holds nothing shows itself now and then. If it does not,
+//! because nobody polls it, the turn passes to the next caller, and the one that comes late
+//! bypasses the queue: the store decides between the two.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -50,7 +51,8 @@ impl Waiter {
         self.allows_handoff && self.times == origin.times && self.label == origin.grant.claim.label
     }
 
-    /// Gives the caller what it waits for. If the caller has gone, that is dropped, and so ends or passes on.
+    /// Gives the caller what it waits for. If the caller has gone, that is dropped, and so ends or
+    /// passes on.
     pub(super) fn call(self, passed: Passed) {
         drop(self.call.send(passed));
     }
@@ -99,8 +101,9 @@ impl Queues {
         })
     }
 
-    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue. A caller that has to wait here is counted among those
-    /// that wait, and one that bypasses the queue before it asks. `now` is by the boot clock.
+    /// Takes the turn if it is free, otherwise, if `may_wait`, a place in the queue. A caller that
+    /// has to wait here is counted among those that wait, and one that bypasses the queue before it
+    /// asks. `now` is by the boot clock.
     ///
     /// # Errors
     ///
@@ -191,7 +194,8 @@ impl Queues {
         called.into_iter().for_each(|called| self.give(called));
     }
 
-    /// When to look at the turns again, by the boot clock; `None` if nobody waits for one that may have to pass.
+    /// When to look at the turns again, by the boot clock; `None` if nobody waits for one that may
+    /// have to pass.
     pub(super) fn plan(&self) -> Option<u64> {
         self.desk.lock().plan()
     }
@@ -248,7 +252,8 @@ fn are_left(lease: &Lease) -> bool {
     !lease.is_drained()
 }
 
-/// The right to ask the store for a key. Each key of a manager has at most one, besides those that bypass the queue.
+/// The right to ask the store for a key. Each key of a manager has at most one, besides those that
+/// bypass the queue.
 #[derive(Debug)]
 pub(super) struct Turn {
     queues: Arc<Queues>,
@@ -271,7 +276,8 @@ impl Turn {
         }
     }
 
-    /// The caller lives: it comes back from the store, which it asks after `pause`, or shows itself again before.
+    /// The caller lives: it comes back from the store, which it asks after `pause`, or shows itself
+    /// again before.
     pub(super) fn show(&self, pause: Duration) {
         if self.is_shown() {
             let (now, mut desk) = (self.queues.clock.boot(), self.queues.desk.lock());
@@ -284,8 +290,8 @@ impl Turn {
         !self.bypasses
     }
 
-    /// The store has granted: a hold has the turn from now on, and ends it. False if runs of a former holder in this process are left:
-    /// then the grant has to be given back.
+    /// The store has granted: a hold has the turn from now on, and ends it. False if runs of a
+    /// former holder in this process are left: then the grant has to be given back.
     pub(super) fn granted(&self) -> bool {
         let mut desk = self.queues.desk.lock();
         desk.granted(&self.key, self.number, are_left)
@@ -303,7 +309,8 @@ impl Turn {
         desk.next(&self.key, self.number, |waiter| waiter.fits(origin))
     }
 
-    /// The hold has ended, and runs are in progress under its lease: the turn is dropped when they have ended.
+    /// The hold has ended, and runs are in progress under its lease: the turn is dropped when they
+    /// have ended.
     pub(super) fn drains(&self, lease: &Lease) {
         let mut desk = self.queues.desk.lock();
         desk.drains(&self.key, self.number, lease.clone());
@@ -314,7 +321,8 @@ impl Turn {
         std::mem::take(&mut self.gives_way)
     }
 
-    /// How many other turns this process has for the key, if this one bypasses the queue: each asks, waits or holds.
+    /// How many other turns this process has for the key, if this one bypasses the queue: each
+    /// asks, waits or holds.
     pub(super) fn beside(&self) -> usize {
         self.queues.desk.lock().beside(&self.key, self.number)
     }

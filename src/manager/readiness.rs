@@ -36,7 +36,8 @@ impl Readiness {
         self.len.store(keys.len(), Ordering::Relaxed);
     }
 
-    /// For how long the store still grants nothing, as far as it has said so: the longest time of all keys.
+    /// For how long the store still grants nothing, as far as it has said so: the longest time of
+    /// all keys.
     pub(super) fn left(&self, now: &Stamp) -> Option<Duration> {
         let keys = self.grants_from.lock();
         let left = keys.values().map(|from| from.since(now)).max()?;

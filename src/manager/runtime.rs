@@ -7,7 +7,8 @@ use tokio_util::context::TokioContext;
 use crate::model::error::Error;
 use crate::model::shared_runtime::SharedRuntime;
 
-/// Polls `future` in the caller's runtime, or, where there is none or it has no timers, in the manager's.
+/// Polls `future` in the caller's runtime, or, where there is none or it has no timers, in the
+/// manager's.
 pub(crate) fn in_runtime<F: Future>(
     manager: &SharedRuntime,
     future: F,

@@ -99,7 +99,8 @@ impl World {
                 continue;
             };
             hold.asked = None;
-            // The lease itself refuses what comes after its deadline; the manager then forgets the hold.
+            // The lease itself refuses what comes after its deadline; the manager then forgets the
+            // hold.
             if at >= hold.deadline || hold.lost.is_some() {
                 continue;
             }
@@ -256,7 +257,8 @@ fn a_forgotten_hold_is_never_ordered_again_though_its_place_is_used_again() {
     assert_eq!(engine.len(), 1);
 }
 
-/// When an engine asks for renewals of 1,000 holds that began within a millisecond, and of how many, until all were asked for.
+/// When an engine asks for renewals of 1,000 holds that began within a millisecond, and of how
+/// many, until all were asked for.
 fn first_round(seed: u64) -> BTreeMap<u64, usize> {
     let mut engine = Engine::new(pace(), START, seed);
     for spread in 0..1_000 {

@@ -1,4 +1,5 @@
-//! Releases and withdrawals: one attempt, and the repetition in the background of what was not answered.
+//! Releases and withdrawals: one attempt, and the repetition in the background of what was not
+//! answered.
 
 use std::time::Duration;
 
@@ -31,8 +32,9 @@ pub(super) async fn release_once(context: &ManagerContext, hold: &Hold) -> Relea
     released
 }
 
-/// Withdraws an acquire that was not answered: it may be executed after the release, and would then hold for nobody. Not before the
-/// release is confirmed: a withdrawal frees the key without its rest.
+/// Withdraws an acquire that was not answered: it may be executed after the release, and would then
+/// hold for nobody. Not before the release is confirmed: a withdrawal frees the key without its
+/// rest.
 pub(super) fn withdraw_unanswered(context: &ManagerContext, hold: &Hold) {
     let origin = &hold.origin;
     if origin.was_in_doubt {
@@ -69,7 +71,8 @@ async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
     );
 }
 
-/// Withdraws until the store confirms it, or a TTL has passed. A missing right is not waited for: nobody gives it meanwhile.
+/// Withdraws until the store confirms it, or a TTL has passed. A missing right is not waited for:
+/// nobody gives it meanwhile.
 pub(super) async fn retry_withdraw(context: &ManagerContext, withdrawal: Withdrawal) {
     let claim = &withdrawal.claim;
     let started = context.clock.stamp();

@@ -1,4 +1,5 @@
-//! The supervision of the manager's task: if it dies, every lease is lost at once, since nobody would renew them.
+//! The supervision of the manager's task: if it dies, every lease is lost at once, since nobody
+//! would renew them.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ impl Drop for Supervision {
             hold.lease.revoke(Ended::Closed);
             context.holds.forget(hold);
         }
-        // Only now, because a subscriber that panics may be what the manager has died of: it costs the report, not the process.
+        // Only now, because a subscriber that panics may be what the manager has died of: it costs
+        // the report, not the process.
         let report = || {
             if !holds.is_empty() {
                 tracing::error!(

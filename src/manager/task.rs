@@ -1,4 +1,5 @@
-//! [`Task`]: carries out what the engine decides. It is the one loop of a manager, on the manager's own thread.
+//! [`Task`]: carries out what the engine decides. It is the one loop of a manager, on the manager's
+//! own thread.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub(super) struct Task {
 }
 
 struct Shutdown {
-    /// How long it waits for what others must finish: until the last lease is over, and for one request.
+    /// How long it waits for what others must finish: until the last lease is over, and for one
+    /// request.
     end: Stamp,
     waiting: Vec<oneshot::Sender<()>>,
 }
@@ -163,7 +165,8 @@ impl Task {
         }
     }
 
-    /// When the next thing is due by the boot clock; `None` if there is no hold, and nobody waits for a turn.
+    /// When the next thing is due by the boot clock; `None` if there is no hold, and nobody waits
+    /// for a turn.
     fn plan(&mut self) -> Option<u64> {
         let mut pages = self.context.holds.lock();
         let next = pages.engine.next_tick();
@@ -179,8 +182,8 @@ impl Task {
         self.shutdown.as_ref().map(|shutdown| shutdown.end)
     }
 
-    /// Compares the clocks since the last heartbeat, or since the first hold was granted. If they cannot be trusted, every lease is
-    /// lost that is as old, and the answer is true.
+    /// Compares the clocks since the last heartbeat, or since the first hold was granted. If they
+    /// cannot be trusted, every lease is lost that is as old, and the answer is true.
     fn compare_clocks(&mut self, now: &Stamp) -> bool {
         let earlier = self.context.holds.lock().next_audit(now);
         let drift_ppm = self.context.settings.server_drift_ppm;
@@ -194,7 +197,8 @@ impl Task {
                 tracing::error!(
                     target: "leasehold::manager", "a clock went backwards or the clocks disagree; the leases that saw it are lost"
                 );
-                // Short holds that overlap ask for no heartbeat, so the clocks may have been wrong before a hold was asked for.
+                // Short holds that overlap ask for no heartbeat, so the clocks may have been wrong
+                // before a hold was asked for.
                 let saw_it = |hold: &&Arc<Hold>| {
                     let since = [&earlier, &hold.origin.granted_at];
                     let since = since.into_iter().max_by_key(|at| at.on(ClockKind::Boot));
@@ -218,7 +222,8 @@ impl Task {
         }
     }
 
-    /// First the leases, which decide, and then the book, under one lock for all holds: callers wait for it.
+    /// First the leases, which decide, and then the book, under one lock for all holds: callers
+    /// wait for it.
     fn apply(&mut self, batch: RenewalBatch) {
         let observers = &self.context.hooks.observers;
         if !observers.is_empty() {
@@ -249,7 +254,8 @@ impl Task {
                         let heard = pages.engine.answered(*id, proven, now.on(ClockKind::Boot));
                         turned.extend(heard.and_then(Heard::turned).map(|is| (*id, hold, is)));
                     }
-                    // A hold that has left meanwhile was ended by us, so the store's answer does not matter.
+                    // A hold that has left meanwhile was ended by us, so the store's answer does
+                    // not matter.
                     Err(reason) => {
                         pages.engine.forget(*id);
                         lost.extend(pages.remove(*id).map(|hold| (hold, reason)));
@@ -307,18 +313,21 @@ impl Task {
         self.context.queues.close();
         let context = Arc::clone(&self.context);
         self.spawn(async move {
-            // Callers that are asking the store now withdraw their claims. A caller that is never polled again does not.
+            // Callers that are asking the store now withdraw their claims. A caller that is never
+            // polled again does not.
             let limit = context.settings.request_timeout;
             context.clock.timeout(limit, context.queues.emptied()).await;
         });
         for hold in holds {
-            // Not renewed any more, so that a run which never ends delays the shutdown by one TTL at most.
+            // Not renewed any more, so that a run which never ends delays the shutdown by one TTL
+            // at most.
             self.context.holds.forget(&hold);
             self.end(hold, Ended::Closed);
         }
     }
 
-    /// Everything is ended; or the longest lease is over, and a caller still holds something that only it can end.
+    /// Everything is ended; or the longest lease is over, and a caller still holds something that
+    /// only it can end.
     fn is_done(&self) -> bool {
         let Some(end) = self.end_of_shutdown() else {
             return false;

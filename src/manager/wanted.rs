@@ -7,15 +7,17 @@ use crate::model::error::Error;
 use crate::store::LockInfo;
 
 impl LockGuard {
-    /// Completes when somebody waits for this lock, in this process or in another one. A long job may then end early and release it.
+    /// Completes when somebody waits for this lock, in this process or in another one. A long job
+    /// may then end early and release it.
     ///
-    /// It asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval), so it is late by up to that time, and
-    /// a caller that waits for less may be missed. It says nothing of the lease: see [`lost`](Self::lost).
+    /// It asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval), so
+    /// it is late by up to that time, and a caller that waits for less may be missed. It says
+    /// nothing of the lease: see [`lost`](Self::lost).
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the store keeps no [queue](crate::store::Queue), since nobody waits in it; `Closed` if the manager was shut
-    /// down. A store that does not answer is asked again.
+    /// `Unsupported` if the store keeps no [queue](crate::store::Queue), since nobody waits in it;
+    /// `Closed` if the manager was shut down. A store that does not answer is asked again.
     ///
     /// # Cancel safety
     ///
@@ -25,8 +27,9 @@ impl LockGuard {
             .await
     }
 
-    /// Completes with what `is_it` makes of the queue, once that is something. It is asked about the callers of this process that wait
-    /// behind this hold too: they have no place in the store yet.
+    /// Completes with what `is_it` makes of the queue, once that is something. It is asked about
+    /// the callers of this process that wait behind this hold too: they have no place in the store
+    /// yet.
     pub(crate) async fn waited_for<T>(
         &self,
         is_it: impl Fn(&LockInfo) -> Option<T>,

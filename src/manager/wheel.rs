@@ -1,11 +1,12 @@
 //! A timer wheel: which holds are due, in constant time for each.
 //!
-//! One ring of millisecond slots, each a list of entries that know their place in it, so that an entry is put, moved and
-//! taken out without a search. An entry that is due after more than one round of the ring stays in its slot until then.
-//! (G. Varghese, T. Lauck, "Hashed and hierarchical timing wheels", 1987, scheme 6.)
+//! One ring of millisecond slots, each a list of entries that know their place in it, so that an
+//! entry is put, moved and taken out without a search. An entry that is due after more than one
+//! round of the ring stays in its slot until then. (G. Varghese, T. Lauck, "Hashed and hierarchical
+//! timing wheels", 1987, scheme 6.)
 //!
-//! The lists are vectors and not chained through the entries, so that a processor can fetch many entries at once: with a
-//! hundred thousand entries, that is the cost of a round.
+//! The lists are vectors and not chained through the entries, so that a processor can fetch many
+//! entries at once: with a hundred thousand entries, that is the cost of a round.
 
 const SLOTS: usize = 4096;
 const TICK_NANOS: u64 = 1_000_000;
@@ -50,7 +51,8 @@ impl Wheel {
         }
     }
 
-    /// Puts or moves an entry: it fires at the first look at or after `due_nanos`, at most a tick later.
+    /// Puts or moves an entry: it fires at the first look at or after `due_nanos`, at most a tick
+    /// later.
     pub(super) fn put(&mut self, links: &mut impl Links, index: u32, due_nanos: u64) {
         self.take(links, index);
         let tick = due_nanos.div_ceil(TICK_NANOS).max(self.next_tick);
@@ -100,7 +102,8 @@ impl Wheel {
         }
     }
 
-    /// The first tick from `next_tick` to `last` whose slot is not empty. One round covers every slot.
+    /// The first tick from `next_tick` to `last` whose slot is not empty. One round covers every
+    /// slot.
     fn next_occupied(&self, last: u64) -> Option<u64> {
         let end = last.min(self.next_tick + SLOTS as u64 - 1);
         let mut tick = self.next_tick;
@@ -132,7 +135,8 @@ impl Wheel {
         }
     }
 
-    /// When to look again at the latest; `None` if the wheel is empty. May be early: an entry of a later round.
+    /// When to look again at the latest; `None` if the wheel is empty. May be early: an entry of a
+    /// later round.
     pub(super) fn next_look(&self) -> Option<u64> {
         self.next_occupied(u64::MAX).map(|tick| tick * TICK_NANOS)
     }
@@ -192,7 +196,8 @@ mod tests {
                         let mut due = Vec::new();
                         wheel.advance(&mut links, now, &mut due);
                         due.sort_unstable();
-                        // An entry that was put into a tick already looked at fires in the next one.
+                        // An entry that was put into a tick already looked at fires in the next
+                        // one.
                         let (surely, maybe): (Vec<_>, Vec<_>) = model
                             .iter()
                             .filter(|(_, at)| **at <= now)

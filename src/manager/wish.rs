@@ -24,9 +24,11 @@ pub(crate) struct Wish {
     /// The holder's label.
     pub(crate) label: Label,
     pub(crate) fence: Option<AnyFence>,
-    /// Whether the caller may get the hold of another local caller, with its token, and pass its own on, as far as the user said.
+    /// Whether the caller may get the hold of another local caller, with its token, and pass its
+    /// own on, as far as the user said.
     pub(crate) may_hand_off: bool,
-    /// Whether its caller is counted among those that wait already: it asks for several keys at once, and waits once.
+    /// Whether its caller is counted among those that wait already: it asks for several keys at
+    /// once, and waits once.
     pub(crate) is_counted: bool,
 }
 
@@ -108,13 +110,14 @@ impl Wish {
         }
     }
 
-    /// Whether the grant may go from one local caller to the next. Two holders with one token would be one to a fence, and a rest
-    /// is for everybody.
+    /// Whether the grant may go from one local caller to the next. Two holders with one token would
+    /// be one to a fence, and a rest is for everybody.
     pub(super) fn allows_handoff(&self) -> bool {
         self.may_hand_off && self.fence.is_none() && self.times.rest.is_none()
     }
 
-    /// Whether each caller asks the store itself: because the store keeps the order, or because several may hold.
+    /// Whether each caller asks the store itself: because the store keeps the order, or because
+    /// several may hold.
     pub(super) fn bypasses_queue(&self) -> bool {
         self.is_fair || self.mode != LockMode::Exclusive
     }

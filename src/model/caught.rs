@@ -26,7 +26,8 @@ pub(crate) fn drop_caught<T>(value: T) -> Result<(), Caught> {
 }
 
 impl Caught {
-    /// Reads what a panic left, and drops it. What that drop panics with is leaked: it may panic for ever.
+    /// Reads what a panic left, and drops it. What that drop panics with is leaked: it may panic
+    /// for ever.
     pub(crate) fn by(payload: Box<dyn Any + Send>) -> Self {
         let text = payload
             .downcast_ref::<&str>()

@@ -24,7 +24,8 @@ pub struct HeldKey {
     pub token: FencingToken,
 }
 
-/// The keys and fencing tokens of all locks that a run is under, sorted by key; never empty. Cloning is cheap.
+/// The keys and fencing tokens of all locks that a run is under, sorted by key; never empty.
+/// Cloning is cheap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Locks(pub(crate) Arc<[HeldKey]>);
 
@@ -90,8 +91,8 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// What distinguishes some locks from others, whatever their order: the sum of the FNV-1a of each one's key and token. It is against mistakes; it
-/// proves nothing to somebody who wants to deceive.
+/// What distinguishes some locks from others, whatever their order: the sum of the FNV-1a of each
+/// one's key and token. It is against mistakes; it proves nothing to somebody who wants to deceive.
 pub(crate) fn mark(locks: &[HeldKey]) -> Mark {
     let of_one = |lock: &HeldKey| {
         let token = lock.token.number().to_be_bytes();
@@ -119,8 +120,8 @@ pub(crate) fn not_held<'a>(held: impl Iterator<Item = &'a Key>) -> Error {
 
 /// The argument of a commit call: the right to make one durable change, now.
 ///
-/// It is over with the run: a fence refuses a copy that was kept. If the call reports that nothing was applied while a fence is still
-/// at work under a copy, the run is in doubt.
+/// It is over with the run: a fence refuses a copy that was kept. If the call reports that nothing
+/// was applied while a fence is still at work under a copy, the run is in doubt.
 ///
 /// Cloning is cheap.
 #[derive(Debug, Clone)]
@@ -130,10 +131,12 @@ pub struct CommitPermit {
     uses: Arc<AtomicUsize>,
     /// Write it together with the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
-    /// The remaining time of the lease: use it as the time-out of the call. An awaited commit is not polled after it, and is then in doubt;
-    /// if the process was stopped before the send until this time had passed, the fence has one more second to refuse it.
+    /// The remaining time of the lease: use it as the time-out of the call. An awaited commit is
+    /// not polled after it, and is then in doubt; if the process was stopped before the send until
+    /// this time had passed, the fence has one more second to refuse it.
     pub remaining: Duration,
-    /// The end of `remaining` on each of this machine's clocks, to compare with a later [`Clock::stamp`](crate::clock::Clock::stamp).
+    /// The end of `remaining` on each of this machine's clocks, to compare with a later
+    /// [`Clock::stamp`](crate::clock::Clock::stamp).
     pub not_after: Stamp,
 }
 
@@ -148,7 +151,8 @@ impl CommitPermit {
         }
     }
 
-    /// Begins the use of this permit by a fence, which must [end](Use::end) it when it knows what became of the change.
+    /// Begins the use of this permit by a fence, which must [end](Use::end) it when it knows what
+    /// became of the change.
     pub(crate) fn begin(&self) -> Result<Use<'_>, EffectError> {
         if self.uses.fetch_add(ONE_USE, Ordering::AcqRel) & OVER == 0 {
             return Ok(Use(&self.uses));
@@ -159,7 +163,8 @@ impl CommitPermit {
         ))
     }
 
-    /// What a fence does under this permit. One that is dropped before it has answered stays in use.
+    /// What a fence does under this permit. One that is dropped before it has answered stays in
+    /// use.
     #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
     pub(crate) async fn used_for<T>(
         &self,
@@ -176,11 +181,11 @@ impl CommitPermit {
         self.uses.fetch_or(OVER, Ordering::AcqRel) >= ONE_USE
     }
 
-    /// All locks that the run is under, sorted by key; never empty. It is one lock, unless the run is under a
-    /// [`MultiLock`](crate::multi::MultiLock).
+    /// All locks that the run is under, sorted by key; never empty. It is one lock, unless the run
+    /// is under a [`MultiLock`](crate::multi::MultiLock).
     ///
-    /// A fence compares *all* of these tokens in one step with the change: each lock excludes only the other holders of its own
-    /// key.
+    /// A fence compares *all* of these tokens in one step with the change: each lock excludes only
+    /// the other holders of its own key.
     #[must_use]
     pub fn locks(&self) -> &Locks {
         &self.locks
@@ -190,8 +195,8 @@ impl CommitPermit {
     ///
     /// # Errors
     ///
-    /// [`EffectError::NotApplied`] if the run is under several locks. A resource that compared one of their tokens would let a
-    /// former holder of the other keys write.
+    /// [`EffectError::NotApplied`] if the run is under several locks. A resource that compared one
+    /// of their tokens would let a former holder of the other keys write.
     pub fn single(&self) -> Result<&HeldKey, EffectError> {
         match &*self.locks {
             [only] => Ok(only),
@@ -207,7 +212,8 @@ impl CommitPermit {
 const OVER: usize = 1;
 const ONE_USE: usize = 2;
 
-/// The use of a permit by a fence. Only its end counts as one, because a change without an answer may still be applied.
+/// The use of a permit by a fence. Only its end counts as one, because a change without an answer
+/// may still be applied.
 #[must_use = "a permit stays in use until its use is ended"]
 pub(crate) struct Use<'a>(&'a AtomicUsize);
 
@@ -234,9 +240,10 @@ impl Applied {
         }
     }
 
-    /// Applied by a resource that compared the tokens of *all* locks of the permit with the largest that it had seen of each key,
-    /// and accepted them, in one step with the change. Where the store does not promise that its tokens grow this proves nothing, and the
-    /// outcome of the run depends on its lease.
+    /// Applied by a resource that compared the tokens of *all* locks of the permit with the largest
+    /// that it had seen of each key, and accepted them, in one step with the change. Where the
+    /// store does not promise that its tokens grow this proves nothing, and the outcome of the run
+    /// depends on its lease.
     #[must_use]
     pub const fn fenced() -> Self {
         Self {
@@ -277,20 +284,24 @@ impl From<()> for Applied {
 
 /// Why an effect outside the process, a step or a commit, did not succeed.
 ///
-/// A bare `?` on an error means [`Unknown`](Self::Unknown): once the call has begun, only proof makes it "not applied" (I7). The exception
-/// is an [`io::Error`] of the operating system which says that a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`): a call
-/// that fails in this way has changed nothing, and `?` means [`NotApplied`](Self::NotApplied). In an effect of several calls, return
-/// [`EffectError::unknown`] for what fails after the first. A client of a Unix socket that connects again by itself makes several calls, and
-/// so may a network file system that sends a rename or a removal again.
+/// A bare `?` on an error means [`Unknown`](Self::Unknown): once the call has begun, only proof
+/// makes it "not applied" (I7). The exception is an [`io::Error`] of the operating system which
+/// says that a path leads nowhere (`NotFound`, `NotADirectory`, `IsADirectory`): a call that fails
+/// in this way has changed nothing, and `?` means [`NotApplied`](Self::NotApplied). In an effect of
+/// several calls, return [`EffectError::unknown`] for what fails after the first. A client of a
+/// Unix socket that connects again by itself makes several calls, and so may a network file system
+/// that sends a rename or a removal again.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EffectError {
-    /// Proven: nothing was applied and nothing will be. A constraint refused it, or it was never sent.
+    /// Proven: nothing was applied and nothing will be. A constraint refused it, or it was never
+    /// sent.
     NotApplied(BoxError),
-    /// No answer, or one that proves nothing: it may be applied, now or later. The hold is not released; it expires.
+    /// No answer, or one that proves nothing: it may be applied, now or later. The hold is not
+    /// released; it expires.
     Unknown(BoxError),
-    /// A fence refused the token, and the change was sent *once*. After a resend return [`Unknown`](Self::Unknown): the refused
-    /// copy may be the second.
+    /// A fence refused the token, and the change was sent *once*. After a resend return
+    /// [`Unknown`](Self::Unknown): the refused copy may be the second.
     Fenced {
         /// The larger token that the fence has seen, if it reports it.
         seen: Option<FencingToken>,
@@ -319,9 +330,10 @@ impl<E: Into<BoxError>> From<E> for EffectError {
     }
 }
 
-/// Whether a call that failed with this error changed nothing. These prove nothing: a refusal of rights, a full disk or a read-only file
-/// system, which may come in the middle of a write; a file that exists, which the same call may have made when it was sent before; a refused
-/// connection, which may be the second one; and an error that a library made up.
+/// Whether a call that failed with this error changed nothing. These prove nothing: a refusal of
+/// rights, a full disk or a read-only file system, which may come in the middle of a write; a file
+/// that exists, which the same call may have made when it was sent before; a refused connection,
+/// which may be the second one; and an error that a library made up.
 fn changed_nothing(error: &io::Error) -> bool {
     let is_of_a_path = matches!(
         error.kind(),

@@ -4,7 +4,8 @@ use crate::model::commit::{HeldKey, is_of, keys, tokens};
 use crate::model::error::Error;
 use crate::model::txn::TxnId;
 
-/// A commit that was sent and not answered: what [`Resolve`](crate::fence::Resolve) needs to find out what became of it.
+/// A commit that was sent and not answered: what [`Resolve`](crate::fence::Resolve) needs to find
+/// out what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Doubt {
@@ -23,8 +24,9 @@ impl Doubt {
         Self { locks, txn_id }
     }
 
-    /// Checks that these are all locks of the run, with its tokens. With others the name of the commit would be looked for in the wrong
-    /// place, and a commit that was applied would be reported as not applied. Every fence checks it before it resolves.
+    /// Checks that these are all locks of the run, with its tokens. With others the name of the
+    /// commit would be looked for in the wrong place, and a commit that was applied would be
+    /// reported as not applied. Every fence checks it before it resolves.
     ///
     /// # Errors
     ///
@@ -33,7 +35,8 @@ impl Doubt {
         self.first().map(drop)
     }
 
-    /// The lock beside which a fence keeps the name of a commit: the first in order of key. An error as of [`check`](Self::check).
+    /// The lock beside which a fence keeps the name of a commit: the first in order of key. An
+    /// error as of [`check`](Self::check).
     pub(crate) fn first(&self) -> Result<&HeldKey, Error> {
         let first = self.locks.iter().min();
         let first = first.filter(|_| is_of(self.txn_id, &self.locks));

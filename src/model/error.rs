@@ -16,24 +16,28 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the lock, or a limit (waiters, flow control) was reached, and the wait ended. Nothing changed. Try
-    /// later.
+    /// Somebody else holds the lock, or a limit (waiters, flow control) was reached, and the wait
+    /// ended. Nothing changed. Try later.
     Contended,
-    /// The store grants nothing yet, to anybody: it restarted or lost its data, and may have forgotten locks whose leases are
-    /// still live. Nothing changed. Try again after [`retry_after`](Error::retry_after).
+    /// The store grants nothing yet, to anybody: it restarted or lost its data, and may have
+    /// forgotten locks whose leases are still live. Nothing changed. Try again after
+    /// [`retry_after`](Error::retry_after).
     NotReady,
     /// The lease is gone. Stop, and ask for the lock again.
     Lost(Ended),
-    /// A request was sent and no answer came: it may or may not have happened. The manager withdraws it in the background
-    /// where that is sound. Check the state before you repeat the request.
+    /// A request was sent and no answer came: it may or may not have happened. The manager
+    /// withdraws it in the background where that is sound. Check the state before you repeat the
+    /// request.
     InDoubt,
     /// The store cannot be reached or cannot decide now. Nothing is held. Try later.
     Unavailable,
-    /// The store refuses this caller (credentials, access rights). Nothing changed. Fix the configuration.
+    /// The store refuses this caller (credentials, access rights). Nothing changed. Fix the
+    /// configuration.
     Denied,
     /// The store cannot do this. Nothing changed. Choose another store or another kind of lock.
     Unsupported,
-    /// The store contains something that leasehold did not write. It was not changed. Inspect it before you continue.
+    /// The store contains something that leasehold did not write. It was not changed. Inspect it
+    /// before you continue.
     Corrupt,
     /// The call or the settings break a rule that the message names. Nothing changed. Fix the call.
     Invalid,
@@ -116,7 +120,8 @@ impl fmt::Display for Ended {
     }
 }
 
-/// An error of leasehold: a [kind](ErrorKind) to decide by, and a message that says what happened and what to do.
+/// An error of leasehold: a [kind](ErrorKind) to decide by, and a message that says what happened
+/// and what to do.
 ///
 /// Cloning is cheap. Messages never hold a secret.
 #[derive(Clone)]
@@ -143,8 +148,8 @@ macro_rules! constructors {
 }
 
 impl Error {
-    /// An error of a kind, for authors of stores and handlers. The message: lowercase, one line, what happened,
-    /// then `key=value`, then what to do; never a secret.
+    /// An error of a kind, for authors of stores and handlers. The message: lowercase, one line,
+    /// what happened, then `key=value`, then what to do; never a secret.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
@@ -213,18 +218,19 @@ impl Error {
         self.key.as_ref()
     }
 
-    /// For how long nothing is granted, counted from when this error was made: known for [`NotReady`](ErrorKind::NotReady), and
-    /// for [`Contended`](ErrorKind::Contended) if the key [rests](crate::Lock::hold_at_least). An earlier call fails too, or waits
-    /// for that long.
+    /// For how long nothing is granted, counted from when this error was made: known for
+    /// [`NotReady`](ErrorKind::NotReady), and for [`Contended`](ErrorKind::Contended) if the key
+    /// [rests](crate::Lock::hold_at_least). An earlier call fails too, or waits for that long.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether asking for the lock again may succeed, without any fix: `Contended`, `NotReady`, `Unavailable`,
-    /// `Lost`, and `InDoubt`, because the manager withdraws an unanswered acquire.
+    /// Whether asking for the lock again may succeed, without any fix: `Contended`, `NotReady`,
+    /// `Unavailable`, `Lost`, and `InDoubt`, because the manager withdraws an unanswered acquire.
     ///
-    /// It does not say whether to repeat the *work*: for a run, see [`RunError::was_applied`](crate::RunError::was_applied).
+    /// It does not say whether to repeat the *work*: for a run, see
+    /// [`RunError::was_applied`](crate::RunError::was_applied).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(

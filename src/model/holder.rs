@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::model::error::Error;
 use crate::model::random::random_bytes;
 
-/// The secret by which a store distinguishes each attempt to hold: 128 random bits. All tokens of one
-/// manager end with the same 32 of them, so that a store can wake that manager alone.
+/// The secret by which a store distinguishes each attempt to hold: 128 random bits. All tokens of
+/// one manager end with the same 32 of them, so that a store can wake that manager alone.
 ///
 /// Each attempt has its own token, so an attempt whose outcome is unknown can be withdrawn without
-/// affecting a later one. Whoever knows the token can release the lock: `Debug` and `Display` do not
-/// show it, and only stores call [`expose`](Self::expose).
+/// affecting a later one. Whoever knows the token can release the lock: `Debug` and `Display` do
+/// not show it, and only stores call [`expose`](Self::expose).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[doc(alias = "lock value")]
 pub struct OwnerToken([u8; 16]);
@@ -21,8 +21,8 @@ impl OwnerToken {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random bytes. No
-    /// weaker source is used.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random
+    /// bytes. No weaker source is used.
     pub fn generate() -> Result<Self, Error> {
         Ok(Self(random_bytes()?))
     }
@@ -60,7 +60,8 @@ impl OwnerToken {
     }
 }
 
-/// The end of all owner tokens of one manager. Two managers may have the same: no decision depends on it.
+/// The end of all owner tokens of one manager. Two managers may have the same: no decision depends
+/// on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ManagerMark(pub(crate) [u8; 4]);
 
@@ -119,7 +120,8 @@ impl Label {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is empty, too long, or has a control character.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is empty, too long, or has a control
+    /// character.
     pub fn parse(text: &str) -> Result<Self, Error> {
         ensure_short("label", text)?;
         Ok(Self(Arc::from(text)))

@@ -12,10 +12,11 @@ crate::model::serde::by_conversion!(Key, String, |key: Key| key.as_str().to_owne
 
 /// The identity of a lock in a store.
 ///
-/// A key is 1 to 200 bytes of ASCII letters, digits and `. _ - : /`, in segments that `/` separates. No
-/// segment is empty, `.` or `..`. It is parsed once and never normalised: two keys are the same lock
-/// if and only if their text is the same, byte for byte. So a key cannot move a Redis key to
-/// another slot (`{}`), walk a ZooKeeper tree (`..`), or put a control character into a log.
+/// A key is 1 to 200 bytes of ASCII letters, digits and `. _ - : /`, in segments that `/`
+/// separates. No segment is empty, `.` or `..`. It is parsed once and never normalised: two keys
+/// are the same lock if and only if their text is the same, byte for byte. So a key cannot move a
+/// Redis key to another slot (`{}`), walk a ZooKeeper tree (`..`), or put a control character into
+/// a log.
 ///
 /// Cloning is cheap.
 ///
@@ -40,7 +41,8 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), with the rule that the text breaks and where.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), with the rule that the text breaks and
+    /// where.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let refuse = |why: &str| {
             let shown: String = text.chars().take(40).collect();
@@ -72,8 +74,9 @@ impl Key {
 
     /// The key for any text, as one segment: for names that users choose.
     ///
-    /// Letters, digits and `. - :` stay. Every other byte of the text, `_` and `/` included, is written as `_` and two
-    /// hexadecimal digits. Two texts are the same key if and only if they are the same, byte for byte.
+    /// Letters, digits and `. - :` stay. Every other byte of the text, `_` and `/` included, is
+    /// written as `_` and two hexadecimal digits. Two texts are the same key if and only if they
+    /// are the same, byte for byte.
     ///
     /// ```
     /// use leasehold::Key;
@@ -85,7 +88,8 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the text is empty, or longer than a key when it is escaped.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the text is empty, or longer than a key
+    /// when it is escaped.
     pub fn escaped(text: &str) -> Result<Self, Error> {
         let is_dots = matches!(text, "." | "..");
         let mut escaped = String::with_capacity(text.len());

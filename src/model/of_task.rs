@@ -1,7 +1,7 @@
 //! [`OfTask`]: a task-local value that other tasks do not see.
 //!
-//! Blocking work may drive a runtime of its own. The tasks of that runtime are polled on the same thread, where tokio shows them the
-//! task-local values of the work.
+//! Blocking work may drive a runtime of its own. The tasks of that runtime are polled on the same
+//! thread, where tokio shows them the task-local values of the work.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -22,7 +22,8 @@ impl<T: Clone + 'static> OfTask<T> {
         Self { value, task }
     }
 
-    /// The value of the current task; `None` if it has none, also where another task on this thread has one.
+    /// The value of the current task; `None` if it has none, also where another task on this thread
+    /// has one.
     pub(crate) fn of(key: &'static LocalKey<Self>) -> Option<T> {
         let own = |this: &Self| (this.task.get() == try_id()).then(|| this.value.clone());
         key.try_with(own).ok().flatten()

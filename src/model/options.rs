@@ -1,7 +1,8 @@
-//! [`Options`]: the options of one store, or the fields of a configuration, and the one function that reads them.
+//! [`Options`]: the options of one store, or the fields of a configuration, and the one function
+//! that reads them.
 //!
-//! A table holds each name once, with what it accepts, its default and what it means. Values are set by it, refusals are worded by it,
-//! and the guide and the tool's help are written from it.
+//! A table holds each name once, with what it accepts, its default and what it means. Values are
+//! set by it, refusals are worded by it, and the guide and the tool's help are written from it.
 
 #![cfg_attr(
     not(all(
@@ -48,7 +49,8 @@ pub(crate) enum Accepts<T> {
     Words(&'static [&'static str], fn(&mut T, &str)),
     /// Anything that the function takes, in words, such as `host:port`.
     Text(&'static str, fn(&mut T, &str) -> Result<(), Error>),
-    /// A text that no message shows, nor what follows it in a URL: that may be the rest of it, behind a raw `&`.
+    /// A text that no message shows, nor what follows it in a URL: that may be the rest of it,
+    /// behind a raw `&`.
     Secret(fn(&mut T, &str)),
 }
 
@@ -80,7 +82,8 @@ impl<T> Field<T> {
         self
     }
 
-    /// Sets a value. The error names neither the option nor the value, which the caller shows or hides.
+    /// Sets a value. The error names neither the option nor the value, which the caller shows or
+    /// hides.
     pub(crate) fn set(&self, to: &mut T, value: &str) -> Result<(), Error> {
         let unreadable = || Error::invalid(format!("it cannot be read; use {}", self.accepted()));
         let number = || value.parse::<u32>().map_err(|_| unreadable());

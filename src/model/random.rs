@@ -1,4 +1,5 @@
-//! Random bytes for the names that nobody may guess, and [`Jitter`], which keeps no secret. Tests may seed both.
+//! Random bytes for the names that nobody may guess, and [`Jitter`], which keeps no secret. Tests
+//! may seed both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,7 +7,8 @@ use std::time::Duration;
 use crate::model::error::Error;
 use crate::model::span::nanos;
 
-/// 128 bits from the operating system's generator; in a test that called `seed_random`, from its seed.
+/// 128 bits from the operating system's generator; in a test that called `seed_random`, from its
+/// seed.
 pub(crate) fn random_bytes() -> Result<[u8; 16], Error> {
     #[cfg(feature = "testing")]
     if let Some(bytes) = seeded::random_bytes() {
@@ -58,11 +60,12 @@ pub(crate) mod seeded {
         static DICE: RefCell<Option<fastrand::Rng>> = const { RefCell::new(None) };
     }
 
-    /// Takes every owner token, run identifier and jitter that **this thread** makes from `seed`, until it is called again;
-    /// with `None` from the operating system again (feature `testing`).
+    /// Takes every owner token, run identifier and jitter that **this thread** makes from `seed`,
+    /// until it is called again; with `None` from the operating system again (feature `testing`).
     ///
-    /// Owner tokens are then no secret. With a [`ManualClock`](crate::clock::ManualClock) and a manager
-    /// [in a simulation](crate::LockManagerBuilder::in_simulation), a test that runs on one thread repeats exactly.
+    /// Owner tokens are then no secret. With a [`ManualClock`](crate::clock::ManualClock) and a
+    /// manager [in a simulation](crate::LockManagerBuilder::in_simulation), a test that runs on one
+    /// thread repeats exactly.
     pub fn seed_random(seed: Option<u64>) {
         DICE.set(seed.map(fastrand::Rng::with_seed));
     }

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
-/// Before an insertion: if the map is full, keeps the values that are needed, and makes room for as many again. So the search of the whole
-/// map costs each insertion a bounded part, also where values come and go one by one.
+/// Before an insertion: if the map is full, keeps the values that are needed, and makes room for as
+/// many again. So the search of the whole map costs each insertion a bounded part, also where
+/// values come and go one by one.
 pub(crate) fn make_room<K: Eq + Hash, V, S: BuildHasher>(
     map: &mut HashMap<K, V, S>,
     is_needed: impl Fn(&V) -> bool,

@@ -1,7 +1,7 @@
 //! [`RunSink`]: the executor's interface to what outlives a run.
 //!
-//! The executor depends on neither managers nor stores. What outlives a run (a debt, a compensation whose run was dropped)
-//! goes to this trait, which the manager implements for each hold.
+//! The executor depends on neither managers nor stores. What outlives a run (a debt, a compensation
+//! whose run was dropped) goes to this trait, which the manager implements for each hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,12 +18,13 @@ use crate::model::txn::TxnId;
 
 /// An effect outside this process that a run began and that could not soundly be undone.
 ///
-/// It is never dropped silently: it goes to the manager of the hold, and is in the outcome of its run, or in the log if no
-/// outcome can be returned.
+/// It is never dropped silently: it goes to the manager of the hold, and is in the outcome of its
+/// run, or in the log if no outcome can be returned.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Debt {
-    /// The key of the lock that the run was under; of several locks, the first in the order of their keys.
+    /// The key of the lock that the run was under; of several locks, the first in the order of
+    /// their keys.
     pub key: Key,
     /// The fencing token of its hold.
     pub token: FencingToken,
@@ -45,10 +46,11 @@ pub struct Debt {
 pub enum DebtState {
     /// It was sent and no answer arrived: it may have happened, and it may still happen.
     InDoubt,
-    /// It happened, and it was not compensated, because the lease had ended and no fence protects the resource.
+    /// It happened, and it was not compensated, because the lease had ended and no fence protects
+    /// the resource.
     Owed,
-    /// It happened, and the commit of its run is in doubt: it belongs to the commit if that was applied, and must be
-    /// undone if it was not.
+    /// It happened, and the commit of its run is in doubt: it belongs to the commit if that was
+    /// applied, and must be undone if it was not.
     Undecided,
     /// It happened, and its compensation failed or did not end in time: it may be half undone.
     Failed(Arc<BoxError>),
@@ -108,11 +110,13 @@ impl fmt::Display for Debt {
     }
 }
 
-/// An effect that is about to be sent: reported first, so that a journal contains it whatever happens next.
+/// An effect that is about to be sent: reported first, so that a journal contains it whatever
+/// happens next.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Intent {
-    /// The key of the lock that the run is under; of several locks, the first in the order of their keys.
+    /// The key of the lock that the run is under; of several locks, the first in the order of their
+    /// keys.
     pub key: Key,
     /// The fencing token of its hold.
     pub token: FencingToken,
@@ -132,8 +136,8 @@ pub(crate) trait RunSink: fmt::Debug + Send + Sync {
     /// An effect could not soundly be undone.
     fn debt(&self, debt: Debt);
 
-    /// Compensations of a run whose future was dropped. They run to their end before the hold is released, and
-    /// their debts come back through [`debt`](Self::debt).
+    /// Compensations of a run whose future was dropped. They run to their end before the hold is
+    /// released, and their debts come back through [`debt`](Self::debt).
     fn compensate(&self, work: BoxFuture<'static, Vec<Debt>>);
 
     /// The numbers that the manager knows the locks of the runs by. Called once for each executor.
@@ -151,7 +155,7 @@ pub(crate) trait RunSink: fmt::Debug + Send + Sync {
         false
     }
 
-    /// A step in the life of a run under `locks`; called only if [`is_watched`](Self::is_watched). Must not panic: the run is in
-    /// progress. `run` numbers the watched runs of this process.
+    /// A step in the life of a run under `locks`; called only if [`is_watched`](Self::is_watched).
+    /// Must not panic: the run is in progress. `run` numbers the watched runs of this process.
     fn ran(&self, _locks: &[HeldKey], _run: u64, _event: RunEvent) {}
 }

@@ -1,4 +1,5 @@
-//! Serde for the vocabulary (feature `config`): each value is written as its text or number and parsed when it is read.
+//! Serde for the vocabulary (feature `config`): each value is written as its text or number and
+//! parsed when it is read.
 
 macro_rules! by_conversion {
     ($word:ty, $plain:ty, $write:expr) => {

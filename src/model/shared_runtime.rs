@@ -1,4 +1,5 @@
-//! [`SharedRuntime`]: the manager's runtime, for callers that have none and for work beside its thread.
+//! [`SharedRuntime`]: the manager's runtime, for callers that have none and for work beside its
+//! thread.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 
-/// A handle to the manager's runtime, which knows the calls that are polled in it from outside. tokio's timers panic when their
-/// runtime has ended, so the manager's thread ends its runtime after the last of these calls. Cloning is cheap.
+/// A handle to the manager's runtime, which knows the calls that are polled in it from outside.
+/// tokio's timers panic when their runtime has ended, so the manager's thread ends its runtime
+/// after the last of these calls. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRuntime {
     handle: Handle,
@@ -51,7 +53,8 @@ impl SharedRuntime {
         self.is_driven
     }
 
-    /// A call begins. It looks after this whether the manager was shut down: if it was not, its thread has not looked for calls yet.
+    /// A call begins. It looks after this whether the manager was shut down: if it was not, its
+    /// thread has not looked for calls yet.
     pub(crate) fn begin_call(&self) -> CallInProgress {
         self.calls.in_progress.fetch_add(1, Ordering::SeqCst);
         CallInProgress(Arc::clone(&self.calls))

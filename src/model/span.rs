@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The longest span of a rate: 100 years. The limiters count nanoseconds in 64 bits, without a check for overflow.
+/// The longest span of a rate: 100 years. The limiters count nanoseconds in 64 bits, without a
+/// check for overflow.
 #[cfg(any(feature = "config", feature = "flow-control"))]
 pub(crate) const LONGEST_RATE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 

@@ -14,8 +14,9 @@ crate::model::serde::by_conversion!(FencingToken, u64, u64::from);
 /// *fence*; the token alone protects nothing. (M. Kleppmann, "How to do distributed locking", 2016;
 /// "sequencer" in M. Burrows, "The Chubby lock service", 2006.)
 ///
-/// One token is one *grant*, not always one holder: in a [handoff](crate::Lock::handoff) the next caller in the same process has
-/// the same token. Locks with a [fence](crate::Lock::fence) are never handed off.
+/// One token is one *grant*, not always one holder: in a [handoff](crate::Lock::handoff) the next
+/// caller in the same process has the same token. Locks with a [fence](crate::Lock::fence) are
+/// never handed off.
 ///
 /// Tokens stay below 2^53, so that stores which count in doubles compare them exactly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -31,7 +32,8 @@ impl FencingToken {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the number is 2^53 or more: no store of ours issues it.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the number is 2^53 or more: no store of
+    /// ours issues it.
     pub fn new(number: u64) -> Result<Self, Error> {
         if number > Self::MAX.0 {
             return Err(Error::corrupt(format!(

@@ -11,11 +11,12 @@ use crate::model::random::random_bytes;
 #[cfg(feature = "config")]
 crate::model::serde::by_conversion!(TxnId, String, |id: TxnId| id.to_string());
 
-/// The name of one guarded run, made when it is first used: the time in milliseconds (48 bits), a mark of the locks that the run is
-/// under (32 bits), and 48 random bits.
+/// The name of one guarded run, made when it is first used: the time in milliseconds (48 bits), a
+/// mark of the locks that the run is under (32 bits), and 48 random bits.
 ///
-/// Write it next to the data that a commit changes, so that you can look up a commit in doubt later. It is not a secret. Names
-/// are ordered by their time: a fence that keeps names for a limited time knows by it which names it may have deleted. By the mark a
+/// Write it next to the data that a commit changes, so that you can look up a commit in doubt
+/// later. It is not a secret. Names are ordered by their time: a fence that keeps names for a
+/// limited time knows by it which names it may have deleted. By the mark a
 /// [`Doubt`](crate::run::Doubt) knows whether it has the locks of the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId([u8; 16]);
@@ -25,7 +26,8 @@ impl TxnId {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random bytes.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random
+    /// bytes.
     pub(crate) fn generate(mark: Mark) -> Result<Self, Error> {
         let Self(mut bytes) = Self::first_at(wall_millis());
         bytes[TIME..RANDOM].copy_from_slice(&mark);

@@ -11,7 +11,8 @@ use crate::store::{LockInfo, Share};
 /// Of how many slots of a semaphore an error names the holder.
 pub(super) const MOST_NAMED: usize = 4;
 
-/// The lock of a key was not free. It does not give the length of the wait, because a handler may have shortened it.
+/// The lock of a key was not free. It does not give the length of the wait, because a handler may
+/// have shortened it.
 pub(super) fn busy(key: &Key, info: Option<&LockInfo>) -> Error {
     let error = Error::contended(format!(
         "the lock was not free within the wait: key={key}; {}",

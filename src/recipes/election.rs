@@ -1,8 +1,9 @@
 //! Leader election: one of many candidates leads, and the next one after it ends.
 //!
-//! Leadership is a hold: only a store's proof wins it, it ends by its own deadline whether or not a notification
-//! arrives, and the leader's work runs guarded. Only a [`Leadership`] can be lost, and only
-//! [`campaign`](Election::campaign) returns one, so "lost" is never reported for an office that was not won.
+//! Leadership is a hold: only a store's proof wins it, it ends by its own deadline whether or not a
+//! notification arrives, and the leader's work runs guarded. Only a [`Leadership`] can be lost, and
+//! only [`campaign`](Election::campaign) returns one, so "lost" is never reported for an office
+//! that was not won.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -27,8 +28,8 @@
 //!
 //! [The guide](crate::docs::leading) has a whole program, which also moves the office in order.
 //!
-//! Each term has a token of its own, larger than that of the term before. If the store keeps a queue, candidates are
-//! elected in the order of their campaigns.
+//! Each term has a token of its own, larger than that of the term before. If the store keeps a
+//! queue, candidates are elected in the order of their campaigns.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -102,16 +103,19 @@ impl Election {
         Self { lock, ..self }
     }
 
-    /// Ties a fence to the office, as [`Lock::fence`]: it is raised to the new term before the leader leads.
+    /// Ties a fence to the office, as [`Lock::fence`]: it is raised to the new term before the
+    /// leader leads.
     pub fn fence(self, fence: impl Fence) -> Self {
         let lock = self.lock.fence(fence);
         Self { lock, ..self }
     }
 
-    /// How much this candidate is preferred: 0 by default. A leader in [`while_leader`](Self::while_leader) passes its office on, in
-    /// order and within seconds, when a candidate waits that is preferred more. Until then candidates are elected in the order of
-    /// their campaigns. On a store without a [queue](crate::store::Queue) it has no effect. A leader sees the first
-    /// [`MAX_WAITERS`](crate::store::LockInfo::MAX_WAITERS) that wait: behind those a candidate is not preferred yet.
+    /// How much this candidate is preferred: 0 by default. A leader in
+    /// [`while_leader`](Self::while_leader) passes its office on, in order and within seconds, when
+    /// a candidate waits that is preferred more. Until then candidates are elected in the order of
+    /// their campaigns. On a store without a [queue](crate::store::Queue) it has no effect. A
+    /// leader sees the first [`MAX_WAITERS`](crate::store::LockInfo::MAX_WAITERS) that wait: behind
+    /// those a candidate is not preferred yet.
     ///
     /// Other processes see it behind the name: `host-a (prefer 3)`.
     pub fn prefer(self, preference: u8) -> Self {
@@ -122,12 +126,13 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `Contended` if the office was not free within that time; `Invalid` for a name that is not a [`Label`]; otherwise as
-    /// [`Lock::acquire`].
+    /// `Contended` if the office was not free within that time; `Invalid` for a name that is not a
+    /// [`Label`]; otherwise as [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the campaign is given up, and an office that was just won is resigned in the background.
+    /// Cancel safe: the campaign is given up, and an office that was just won is resigned in the
+    /// background.
     pub async fn campaign(&self, name: &str) -> Result<Leadership, Error> {
         let wait = self.manager.settings().wait;
         match self.campaign_within(name, wait).await? {
@@ -188,8 +193,9 @@ impl Election {
         }
     }
 
-    /// Asks the leader to pass its office on to the next candidate, without a kill and without a gap longer than a handover. Returns
-    /// whether somebody led. For operators: before a machine goes down, or to move the office.
+    /// Asks the leader to pass its office on to the next candidate, without a kill and without a
+    /// gap longer than a handover. Returns whether somebody led. For operators: before a machine
+    /// goes down, or to move the office.
     ///
     /// A leader in [`while_leader`](Self::while_leader) drains its work first, and campaigns again
     /// after its [`ttl`](Self::ttl). One that was elected by [`campaign`](Self::campaign) is asked
@@ -197,9 +203,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// `Contended` if the leader has not passed the office on within the manager's [`wait`](crate::Settings::wait), or does not see the
-    /// request because [`MAX_WAITERS`](crate::store::LockInfo::MAX_WAITERS) candidates wait before it; `Unsupported` on a store
-    /// without a queue; otherwise as [`Lock::acquire`].
+    /// `Contended` if the leader has not passed the office on within the manager's
+    /// [`wait`](crate::Settings::wait), or does not see the request because
+    /// [`MAX_WAITERS`](crate::store::LockInfo::MAX_WAITERS) candidates wait before it;
+    /// `Unsupported` on a store without a queue; otherwise as [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///
@@ -243,10 +250,11 @@ impl Election {
         in_runtime(context.runtime(), asked).await
     }
 
-    /// The leader: the current one first, then each change that is seen. The stream asks the store once in each
-    /// [`max_poll_interval`](crate::Settings::max_poll_interval), so it may miss a shorter term, and it is late by up to that time.
-    /// Use it for people and to find the leader, never to decide that you lead. A failed request is returned as an error, and the
-    /// stream continues; it ends with the manager.
+    /// The leader: the current one first, then each change that is seen. The stream asks the store
+    /// once in each [`max_poll_interval`](crate::Settings::max_poll_interval), so it may miss a
+    /// shorter term, and it is late by up to that time. Use it for people and to find the leader,
+    /// never to decide that you lead. A failed request is returned as an error, and the stream
+    /// continues; it ends with the manager.
     pub fn observe(
         &self,
     ) -> impl Stream<Item = Result<Option<LeaderInfo>, Error>> + Send + 'static {
@@ -258,17 +266,20 @@ impl Election {
         unfold(begin, Observing::next)
     }
 
-    /// Campaigns, runs `work` while it leads, and campaigns again when the leadership is lost, until the work has completed in
-    /// one term. Then it resigns.
+    /// Campaigns, runs `work` while it leads, and campaigns again when the leadership is lost,
+    /// until the work has completed in one term. Then it resigns.
     ///
-    /// The work is dropped as soon as the loss is known, and is called again with the next term. That is a convenience: a change that
-    /// must not happen without the leadership belongs in [`guarded`](crate::LockGuard::guarded).
+    /// The work is dropped as soon as the loss is known, and is called again with the next term.
+    /// That is a convenience: a change that must not happen without the leadership belongs in
+    /// [`guarded`](crate::LockGuard::guarded).
     ///
-    /// While it leads, it asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval) whether it is to
-    /// leave: for a candidate that is [preferred](Self::prefer), or because of [`step_down`](Self::step_down).
+    /// While it leads, it asks the store once in each
+    /// [`max_poll_interval`](crate::Settings::max_poll_interval) whether it is to leave: for a
+    /// candidate that is [preferred](Self::prefer), or because of [`step_down`](Self::step_down).
     ///
-    /// In a spawned task the work must be an `async move` closure that owns what it uses, or clones of it. For a closure that
-    /// borrows, the compiler reports that `Send` or `AsyncFnMut` "is not general enough".
+    /// In a spawned task the work must be an `async move` closure that owns what it uses, or clones
+    /// of it. For a closure that borrows, the compiler reports that `Send` or `AsyncFnMut` "is not
+    /// general enough".
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -299,10 +310,10 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), where another campaign would fail too. While the office is taken, the store cannot be
-    /// reached, or the term is lost before it begins (a newer leader has raised the fence), it campaigns again, without a
-    /// limit. Bound it with [`until`](WhileLeader::until), and let its runs end with
-    /// [`drain`](WhileLeader::drain).
+    /// As [`campaign`](Self::campaign), where another campaign would fail too. While the office is
+    /// taken, the store cannot be reached, or the term is lost before it begins (a newer leader has
+    /// raised the fence), it campaigns again, without a limit. Bound it with
+    /// [`until`](WhileLeader::until), and let its runs end with [`drain`](WhileLeader::drain).
     ///
     /// # Cancel safety
     ///
@@ -323,11 +334,12 @@ impl Election {
         WhileLeader::new(led, orders)
     }
 
-    /// The own term: the lease of the leadership that this election, or a clone of it, holds now; `None` while it does not lead.
-    /// It is cleared when the term ends, for whatever reason.
+    /// The own term: the lease of the leadership that this election, or a clone of it, holds now;
+    /// `None` while it does not lead. It is cleared when the term ends, for whatever reason.
     ///
-    /// For a health endpoint, or for code that waits until this process leads. The notification may arrive late: code that acts
-    /// as the leader uses [`guarded`](crate::LockGuard::guarded), and a reader checks [`Lease::is_live`].
+    /// For a health endpoint, or for code that waits until this process leads. The notification may
+    /// arrive late: code that acts as the leader uses [`guarded`](crate::LockGuard::guarded), and a
+    /// reader checks [`Lease::is_live`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -390,7 +402,8 @@ impl Election {
                         return Ok(done);
                     }
                     if why == Some(Why::AskedTo) {
-                        // Whoever waits leads now. If nobody does, this one is not elected again at once.
+                        // Whoever waits leads now. If nobody does, this one is not elected again at
+                        // once.
                         pause = self.lock.ttl_asked()?;
                     }
                 }

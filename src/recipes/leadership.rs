@@ -33,12 +33,14 @@ impl Leadership {
         self.guard.token()
     }
 
-    /// Completes when this leader is asked to leave: by [`step_down`](super::election::Election::step_down), or because a candidate waits that is
-    /// [preferred](super::election::Election::prefer) more. Finish what is in progress, and [resign](Self::resign).
-    /// [`while_leader`](super::election::Election::while_leader) does so by itself.
+    /// Completes when this leader is asked to leave: by
+    /// [`step_down`](super::election::Election::step_down), or because a candidate waits that is
+    /// [preferred](super::election::Election::prefer) more. Finish what is in progress, and
+    /// [resign](Self::resign). [`while_leader`](super::election::Election::while_leader) does so by
+    /// itself.
     ///
-    /// It asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval). On a store without a queue it never
-    /// completes.
+    /// It asks the store once in each [`max_poll_interval`](crate::Settings::max_poll_interval). On
+    /// a store without a queue it never completes.
     ///
     /// # Cancel safety
     ///

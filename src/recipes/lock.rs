@@ -52,8 +52,9 @@ impl Lock {
         self.wishing(|wish| wish.times.ttl = ttl)
     }
 
-    /// Ties a fence to the lock: it is raised to each new holder's token *before* the guard is returned, so no former
-    /// holder can write between the new one's first read and its first write.
+    /// Ties a fence to the lock: it is raised to each new holder's token *before* the guard is
+    /// returned, so no former holder can write between the new one's first read and its first
+    /// write.
     ///
     /// A fence that cannot be reached, or at which a transaction of a former holder is still open,
     /// is raised later: [`acquire`](Self::acquire) tries again while it holds the lock, until its
@@ -62,7 +63,8 @@ impl Lock {
     /// [`try_acquire`](Self::try_acquire) makes one attempt. If all fail, the lock is released and
     /// the acquire fails.
     ///
-    /// The store's tokens must grow ([`Fencing::Monotonic`]); otherwise every acquire is `Unsupported`.
+    /// The store's tokens must grow ([`Fencing::Monotonic`]); otherwise every acquire is
+    /// `Unsupported`.
     pub fn fence(self, fence: impl Fence) -> Self {
         self.behind(erase(fence))
     }
@@ -71,34 +73,40 @@ impl Lock {
         self.wishing(|wish| wish.fence = Some(fence))
     }
 
-    /// After an end that was not a release, the next holder waits for this long, instead of the manager's
-    /// [`lock_delay`](crate::Settings::lock_delay).
+    /// After an end that was not a release, the next holder waits for this long, instead of the
+    /// manager's [`lock_delay`](crate::Settings::lock_delay).
     pub fn lock_delay(self, lock_delay: Duration) -> Self {
         self.wishing(|wish| wish.times.lock_delay = lock_delay)
     }
 
-    /// Renews a hold for at most this long, instead of the manager's [`max_hold`](crate::Settings::max_hold); then it is lost.
+    /// Renews a hold for at most this long, instead of the manager's
+    /// [`max_hold`](crate::Settings::max_hold); then it is lost.
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.wishing(|wish| wish.times.max_hold = Some(max_hold))
     }
 
-    /// Lets the key *rest* after the release, until `at_least` has passed since the grant: nobody is granted it before. For a job
-    /// that timers of several hosts start, a little apart: whoever comes late finds the key resting, however short the job was.
+    /// Lets the key *rest* after the release, until `at_least` has passed since the grant: nobody
+    /// is granted it before. For a job that timers of several hosts start, a little apart: whoever
+    /// comes late finds the key resting, however short the job was.
     ///
-    /// The release writes the rest in the same step that frees the key, also that of a dropped guard. A rest is no hold: it may be
-    /// longer than [`max_ttl`](crate::Settings::max_ttl) (30 days at most), nobody renews it, no waiter is handed it, and
-    /// [`inspect`](LockManager::inspect) shows it. While it lasts, [`try_acquire`](Self::try_acquire) returns `None`, and
-    /// [`acquire`](Self::acquire) waits or fails with `Contended` and [`retry_after`](Error::retry_after).
+    /// The release writes the rest in the same step that frees the key, also that of a dropped
+    /// guard. A rest is no hold: it may be longer than [`max_ttl`](crate::Settings::max_ttl) (30
+    /// days at most), nobody renews it, no waiter is handed it, and
+    /// [`inspect`](LockManager::inspect) shows it. While it lasts,
+    /// [`try_acquire`](Self::try_acquire) returns `None`, and [`acquire`](Self::acquire) waits or
+    /// fails with `Contended` and [`retry_after`](Error::retry_after).
     ///
-    /// A caller that never got the guard has done no job: if the fence cannot be raised, a handler refuses the grant, or the call is
-    /// dropped, the key does not rest.
+    /// A caller that never got the guard has done no job: if the fence cannot be raised, a handler
+    /// refuses the grant, or the call is dropped, the key does not rest.
     ///
-    /// Not promised: a hold that was not released has no rest. The TTL alone ends the hold of a process that died, of a lease that
-    /// lapsed, and of a release that was [withheld](crate::store::Released::Withheld). A store that loses its locks
-    /// loses rests too, and they may be longer than the time for which it then grants nothing.
+    /// Not promised: a hold that was not released has no rest. The TTL alone ends the hold of a
+    /// process that died, of a lease that lapsed, and of a release that was
+    /// [withheld](crate::store::Released::Withheld). A store that loses its locks loses rests too,
+    /// and they may be longer than the time for which it then grants nothing.
     ///
-    /// Such a lock takes part in no handoff. On a store whose [capability](LockManager::capability) does not say `rests`, every
-    /// acquire is `Unsupported`: on ZooKeeper a record ends with its session, and a quorum would need a majority for it.
+    /// Such a lock takes part in no handoff. On a store whose [capability](LockManager::capability)
+    /// does not say `rests`, every acquire is `Unsupported`: on ZooKeeper a record ends with its
+    /// session, and a quorum would need a majority for it.
     pub fn hold_at_least(self, at_least: Duration) -> Self {
         self.wishing(|wish| wish.times.rest = Some(Rest::SinceGrant(at_least)))
     }
@@ -137,22 +145,25 @@ impl Lock {
         self
     }
 
-    /// Whether this lock takes part in handoffs. Default yes, unless it has a [fence](Self::fence) or is [fair](Self::fair).
+    /// Whether this lock takes part in handoffs. Default yes, unless it has a [fence](Self::fence)
+    /// or is [fair](Self::fair).
     ///
-    /// In a handoff, the next caller in this process gets the grant of the one before, without a request to the store: a new
-    /// lease, and **the same fencing token**. The two do not overlap, because runs end before the handoff. But a resource that
-    /// compares tokens cannot distinguish the two holders: a write that the first one sent outside of a run, with
-    /// [`token`](LockGuard::token), and that arrives late, passes. Switch handoffs off for such writes, or tie the resource to the
-    /// lock with [`fence`](Self::fence).
+    /// In a handoff, the next caller in this process gets the grant of the one before, without a
+    /// request to the store: a new lease, and **the same fencing token**. The two do not overlap,
+    /// because runs end before the handoff. But a resource that compares tokens cannot distinguish
+    /// the two holders: a write that the first one sent outside of a run, with
+    /// [`token`](LockGuard::token), and that arrives late, passes. Switch handoffs off for such
+    /// writes, or tie the resource to the lock with [`fence`](Self::fence).
     pub fn handoff(self, allows_handoff: bool) -> Self {
         self.wishing(|wish| wish.may_hand_off = allows_handoff)
     }
 
-    /// First come, first served over all processes: every caller has a place in the store's queue, and no hold is handed off
-    /// within a process. A caller that died is skipped when its place expires, after a few seconds.
+    /// First come, first served over all processes: every caller has a place in the store's queue,
+    /// and no hold is handed off within a process. A caller that died is skipped when its place
+    /// expires, after a few seconds.
     ///
-    /// Every caller sends requests of its own; with the plain lock one caller of a process does. On a store without a queue every
-    /// acquire is `Unsupported`.
+    /// Every caller sends requests of its own; with the plain lock one caller of a process does. On
+    /// a store without a queue every acquire is `Unsupported`.
     pub fn fair(self) -> Self {
         self.wishing(|wish| wish.is_fair = true)
     }
@@ -175,7 +186,8 @@ impl Lock {
         })
     }
 
-    /// One of several locks that a caller waits for at once: the caller counts among those that wait, and this lock does not.
+    /// One of several locks that a caller waits for at once: the caller counts among those that
+    /// wait, and this lock does not.
     pub(crate) fn counted_once(self) -> Self {
         self.wishing(|wish| wish.is_counted = true)
     }
@@ -204,28 +216,33 @@ impl Lock {
         &self.handle
     }
 
-    /// Holds the lock, or fails when the manager's [`wait`](crate::Settings::wait) is over. Every wait has a limit,
-    /// because a request that is sent over a network may never be answered.
+    /// Holds the lock, or fails when the manager's [`wait`](crate::Settings::wait) is over. Every
+    /// wait has a limit, because a request that is sent over a network may never be answered.
     ///
-    /// If a former holder in this process lost the lock in the middle of a run, its next local holder waits until that run has
-    /// ended, undo included: otherwise the undo would erase the new holder's work too. Other processes do not wait for it.
+    /// If a former holder in this process lost the lock in the middle of a run, its next local
+    /// holder waits until that run has ended, undo included: otherwise the undo would erase the new
+    /// holder's work too. Other processes do not wait for it.
     ///
-    /// A run that asks for a lock that it is under would wait for itself. It gets an error at once, also if it has lost the lock.
-    /// A task or thread that the run started is outside of it: it waits until the limit.
+    /// A run that asks for a lock that it is under would wait for itself. It gets an error at once,
+    /// also if it has lost the lock. A task or thread that the run started is outside of it: it
+    /// waits until the limit.
     ///
-    /// A call that nobody polls (in another branch of a `select!`, or in a runtime that computes) does not keep the lock from others for
-    /// ever: its turn passes to the next caller, what it was granted ends, and it gets nothing once its wait is over.
+    /// A call that nobody polls (in another branch of a `select!`, or in a runtime that computes)
+    /// does not keep the lock from others for ever: its turn passes to the next caller, what it was
+    /// granted ends, and it gets nothing once its wait is over.
     ///
     /// # Errors
     ///
-    /// `Invalid` inside of a run under the same lock. `Contended` if another caller held it for all that time (the message names
-    /// the holder if the store knows), or if the limit of waiters is reached. `NotReady` if the
-    /// [store grants nothing yet](crate::docs::stores::redis#wait-after-a-restart). Otherwise as the store failed last, or as a [handler](crate::handler)
-    /// refused.
+    /// `Invalid` inside of a run under the same lock. `Contended` if another caller held it for all
+    /// that time (the message names the holder if the store knows), or if the limit of waiters is
+    /// reached. `NotReady` if the [store grants nothing
+    /// yet](crate::docs::stores::redis#wait-after-a-restart). Otherwise as the store failed last,
+    /// or as a [handler](crate::handler) refused.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the place in the queue is given up, and the request to the store is withdrawn in the background.
+    /// Cancel safe: the place in the queue is given up, and the request to the store is withdrawn
+    /// in the background.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         let wait = self.handle.context().settings().wait;
         match self.acquire_within(wait).await? {
@@ -234,12 +251,14 @@ impl Lock {
         }
     }
 
-    /// Holds the lock, or returns `None` if another caller held it for all of `wait`: one budget for all steps.
+    /// Holds the lock, or returns `None` if another caller held it for all of `wait`: one budget
+    /// for all steps.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), except for a lock that somebody else holds. A store that grants nothing yet, to anybody,
-    /// is an error: [`NotReady`](ErrorKind::NotReady), with [`retry_after`](Error::retry_after).
+    /// As [`acquire`](Self::acquire), except for a lock that somebody else holds. A store that
+    /// grants nothing yet, to anybody, is an error: [`NotReady`](ErrorKind::NotReady), with
+    /// [`retry_after`](Error::retry_after).
     ///
     /// # Cancel safety
     ///
@@ -319,7 +338,8 @@ impl Lock {
         wait: Duration,
     ) -> Result<LockGuard, Error> {
         let raised = self.raised(fence, &mut guard, wait).await;
-        // A reader beside us with a larger token may have raised it: the writers of before are shut out.
+        // A reader beside us with a larger token may have raised it: the writers of before are shut
+        // out.
         let is_shut_out =
             matches!(&raised, Err(error) if matches!(error.kind(), ErrorKind::Lost(_)));
         let is_read = self

@@ -26,12 +26,14 @@
 //! # }
 //! ```
 //!
-//! The keys are acquired in their order, so two callers never wait for each other. After a failure the keys that were acquired are
-//! released before the error is returned; after a cancellation they are released in the background.
+//! The keys are acquired in their order, so two callers never wait for each other. After a failure
+//! the keys that were acquired are released before the error is returned; after a cancellation they
+//! are released in the background.
 //!
-//! Each key has its own fencing token. The runs of the [executor](MultiGuard::executor) are under all locks. They need *all*
-//! leases live, so they end with the earliest. They may write the cells of every key. The permit of their commit
-//! [contains every key and token](crate::run::CommitPermit::locks), so a fence compares all of them.
+//! Each key has its own fencing token. The runs of the [executor](MultiGuard::executor) are under
+//! all locks. They need *all* leases live, so they end with the earliest. They may write the cells
+//! of every key. The permit of their commit [contains every key and
+//! token](crate::run::CommitPermit::locks), so a fence compares all of them.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -59,7 +61,8 @@ pub struct MultiLock {
 }
 
 impl LockManager {
-    /// All of these keys, each once, in any order. Without a key, or with a malformed one, every later call is an error.
+    /// All of these keys, each once, in any order. Without a key, or with a malformed one, every
+    /// later call is an error.
     pub fn lock_all<K>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock
     where
         K: TryInto<Key>,
@@ -105,7 +108,8 @@ impl MultiLock {
         Self { locks, ..self }
     }
 
-    /// Holds all keys, or fails when the manager's [`wait`](crate::Settings::wait) is over: one budget for all of them.
+    /// Holds all keys, or fails when the manager's [`wait`](crate::Settings::wait) is over: one
+    /// budget for all of them.
     ///
     /// # Errors
     ///
@@ -113,7 +117,8 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the keys that were acquired are released in the background, and open requests are withdrawn.
+    /// Cancel safe: the keys that were acquired are released in the background, and open requests
+    /// are withdrawn.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         let wait = self.manager.settings().wait;
         match self.hold_all(Some(wait)).await? {
@@ -162,7 +167,8 @@ impl MultiLock {
         let started = clock.stamp();
         // Each key may take one request, and its fence another.
         let for_requests = 2 * self.manager.settings().request_timeout * locks.len() as u32;
-        // Dropped half way, it releases what it has; not polled, it keeps that for as long as it waits.
+        // Dropped half way, it releases what it has; not polled, it keeps that for as long as it
+        // waits.
         let mut guards = Vec::with_capacity(locks.len());
         for lock in locks {
             let held = match wait {
@@ -239,11 +245,12 @@ pub struct MultiGuard {
 impl MultiGuard {
     own_runs!();
 
-    /// The executor of runs under all of these locks. A run begins, continues and commits only while every lease is live, and the
-    /// end of each hold waits for it.
+    /// The executor of runs under all of these locks. A run begins, continues and commits only
+    /// while every lease is live, and the end of each hold waits for it.
     ///
-    /// A run may write the [cells](crate::GuardedCell::for_key) of every key; they appear together. Its commit, its debts and its
-    /// events carry every key and token; [`Tx::token`](crate::Tx::token) is that of the first key in their order, and
+    /// A run may write the [cells](crate::GuardedCell::for_key) of every key; they appear together.
+    /// Its commit, its debts and its events carry every key and token;
+    /// [`Tx::token`](crate::Tx::token) is that of the first key in their order, and
     /// [`Tx::locks`](crate::Tx::locks) that of a key.
     #[must_use]
     pub fn executor(&self) -> Executor {
@@ -289,7 +296,8 @@ impl MultiGuard {
         each.min().unwrap_or_default()
     }
 
-    /// Completes when the first lease has ended. A convenience; it never proves that a lease is live: see [`Lease::lost`].
+    /// Completes when the first lease has ended. A convenience; it never proves that a lease is
+    /// live: see [`Lease::lost`].
     ///
     /// # Cancel safety
     ///
@@ -299,11 +307,13 @@ impl MultiGuard {
         select_all(each).await.0
     }
 
-    /// Ends every hold and reports each result, in the order of the keys, as [`LockGuard::release`].
+    /// Ends every hold and reports each result, in the order of the keys, as
+    /// [`LockGuard::release`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`], for the first key whose release was not confirmed. Every hold has ended all the same.
+    /// As [`LockGuard::release`], for the first key whose release was not confirmed. Every hold has
+    /// ended all the same.
     ///
     /// # Cancel safety
     ///

@@ -24,10 +24,11 @@
 //! # }
 //! ```
 //!
-//! A lock alone runs such a job twice: the timers of hosts are apart, and a short job is over before the second timer fires. Here the
-//! fire time is a part of the key, and the key [rests](Lock::hold_at_least) after its job. A host that comes late finds it resting,
-//! whatever its clock says, and the next fire time has a key of its own. [The guide](crate::docs::once) has the details, and shows
-//! which value of a scheduler is the fire time.
+//! A lock alone runs such a job twice: the timers of hosts are apart, and a short job is over
+//! before the second timer fires. Here the fire time is a part of the key, and the key
+//! [rests](Lock::hold_at_least) after its job. A host that comes late finds it resting, whatever
+//! its clock says, and the next fire time has a key of its own. [The guide](crate::docs::once) has
+//! the details, and shows which value of a scheduler is the fire time.
 
 use std::time::{Duration, SystemTime};
 
@@ -43,17 +44,18 @@ pub use crate::recipes::once_outcome::{JobError, JobOutcome};
 /// For how long a fire time stays done.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What becomes of a fire time whose host died in the middle of the job. All hosts have to choose the same: one that retries does not
-/// ask whether another one has begun.
+/// What becomes of a fire time whose host died in the middle of the job. All hosts have to choose
+/// the same: one that retries does not ask whether another one has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum AfterDeath {
-    /// Another host may run the job again, when the TTL of the dead one is over: **at least once**, as long as hosts try. The job has
-    /// to be repeatable.
+    /// Another host may run the job again, when the TTL of the dead one is over: **at least once**,
+    /// as long as hosts try. The job has to be repeatable.
     #[default]
     Retry,
-    /// No other host runs it: **at most once**. Before the job, the host records that it has begun. A job that failed is not run again
-    /// either, and one whose host died before its first step is not run at all.
+    /// No other host runs it: **at most once**. Before the job, the host records that it has begun.
+    /// A job that failed is not run again either, and one whose host died before its first step is
+    /// not run at all.
     Skip,
 }
 
@@ -82,9 +84,11 @@ enum Found {
 }
 
 impl LockManager {
-    /// The job of one fire time. Its key is `NAME/2026-11-26T03:00:00Z`: the name, and the second of the fire time in UTC.
+    /// The job of one fire time. Its key is `NAME/2026-11-26T03:00:00Z`: the name, and the second
+    /// of the fire time in UTC.
     ///
-    /// The fire time is what the schedule says, which is the same on every host: not the time at which a timer fired.
+    /// The fire time is what the schedule says, which is the same on every host: not the time at
+    /// which a timer fired.
     ///
     /// A malformed name, and a time before 1970 or after 9999, are errors of every later call.
     pub fn once<K>(&self, name: K, fire_time: impl Into<SystemTime>) -> OneTimeJob
@@ -112,10 +116,11 @@ impl LockManager {
 }
 
 impl OneTimeJob {
-    /// For how long the fire time stays done, from the end of the job. Default one day; more than 0, at most 30 days.
+    /// For how long the fire time stays done, from the end of the job. Default one day; more than
+    /// 0, at most 30 days.
     ///
-    /// It has to be longer than the hosts may be apart. With [`AfterDeath::Skip`] it also counts from the begin of the job, so it has
-    /// to be longer than the job too.
+    /// It has to be longer than the hosts may be apart. With [`AfterDeath::Skip`] it also counts
+    /// from the begin of the job, so it has to be longer than the job too.
     pub fn keep(self, keep: Duration) -> Self {
         self.each(|lock| lock.rests_after_work(keep))
     }
@@ -136,27 +141,30 @@ impl OneTimeJob {
         }
     }
 
-    /// Uses this TTL instead of the manager's: for how long a host that died keeps the others from a retry.
+    /// Uses this TTL instead of the manager's: for how long a host that died keeps the others from
+    /// a retry.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.each(|lock| lock.ttl(ttl))
     }
 
-    /// Ties a fence to the fire time's key, as [`Lock::fence`]: a host that lost its lease in the middle of the job writes nothing
-    /// after the host that repeats it has begun.
+    /// Ties a fence to the fire time's key, as [`Lock::fence`]: a host that lost its lease in the
+    /// middle of the job writes nothing after the host that repeats it has begun.
     pub fn fence(self, fence: impl Fence) -> Self {
         let lock = self.lock.behind(erase(fence));
         Self { lock, ..self }
     }
 
-    /// How long to wait for a host that runs the job now, instead of the manager's [`wait`](crate::Settings::wait). Zero: try once.
+    /// How long to wait for a host that runs the job now, instead of the manager's
+    /// [`wait`](crate::Settings::wait). Zero: try once.
     ///
     /// A host that waits for longer than the job takes replaces a host that died.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// The key that rests when the job is done. [`revoke`](LockManager::revoke) with [`Revoke::Now`](crate::store::Revoke::Now)
-    /// ends the rest, and the job may run again. With [`AfterDeath::Skip`] it may when the key `KEY/begun` is revoked too.
+    /// The key that rests when the job is done. [`revoke`](LockManager::revoke) with
+    /// [`Revoke::Now`](crate::store::Revoke::Now) ends the rest, and the job may run again. With
+    /// [`AfterDeath::Skip`] it may when the key `KEY/begun` is revoked too.
     ///
     /// # Errors
     ///
@@ -165,33 +173,36 @@ impl OneTimeJob {
         self.lock.key()
     }
 
-    /// Runs the job, unless this fire time is done. While another host runs it, it waits for that one's end, and runs the job only if
-    /// it is not done then.
+    /// Runs the job, unless this fire time is done. While another host runs it, it waits for that
+    /// one's end, and runs the job only if it is not done then.
     ///
-    /// The job gets the guard, for [guarded](LockGuard::guarded) runs, its token and [`lost`](LockGuard::lost). When it returns `Ok`,
-    /// one step releases the lock and begins the rest by which other hosts see that it is done. The job is not dropped when its lease
-    /// is lost: it runs to its end, and then its result is in [`JobError::NotRecorded`].
+    /// The job gets the guard, for [guarded](LockGuard::guarded) runs, its token and
+    /// [`lost`](LockGuard::lost). When it returns `Ok`, one step releases the lock and begins the
+    /// rest by which other hosts see that it is done. The job is not dropped when its lease is
+    /// lost: it runs to its end, and then its result is in [`JobError::NotRecorded`].
     ///
     /// The end of the job wakes whoever waits for it. Where that message is lost, a waiter notices
     /// it within [`max_poll_interval`](crate::Settings::max_poll_interval). Of those that wait in
     /// one process, one asks the store for all.
     ///
-    /// Not promised: exactly once. The job and the record of it are two steps, and a host may die between them. Data behind a
-    /// [fence](Self::fence), or a job that can be repeated, close that gap. A store that loses its locks forgets what is done: see
+    /// Not promised: exactly once. The job and the record of it are two steps, and a host may die
+    /// between them. Data behind a [fence](Self::fence), or a job that can be repeated, close that
+    /// gap. A store that loses its locks forgets what is done: see
     /// [rests](crate::docs::stores#capabilities).
     ///
     /// # Errors
     ///
-    /// [`JobError::NotRun`] if the lock was not acquired: `Contended` if another host ran the job for all of the wait, `Unsupported` on a
-    /// store without rests (ZooKeeper, Redlock), otherwise as [`Lock::acquire`]. With [`AfterDeath::Skip`] also if the store did not
-    /// confirm that the job has begun: no host may run it then. [`JobError::Failed`] as the job failed.
+    /// [`JobError::NotRun`] if the lock was not acquired: `Contended` if another host ran the job
+    /// for all of the wait, `Unsupported` on a store without rests (ZooKeeper, Redlock), otherwise
+    /// as [`Lock::acquire`]. With [`AfterDeath::Skip`] also if the store did not confirm that the
+    /// job has begun: no host may run it then. [`JobError::Failed`] as the job failed.
     /// [`JobError::NotRecorded`] if it ran, and another host may run it again.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before the job begins, or while it runs: the job is dropped, the lock is released in the background, and the job does not
-    /// count as done; with [`AfterDeath::Skip`] it may be recorded as begun, and is not run again then. Dropped after it: the job counts
-    /// as done.
+    /// Dropped before the job begins, or while it runs: the job is dropped, the lock is released in
+    /// the background, and the job does not count as done; with [`AfterDeath::Skip`] it may be
+    /// recorded as begun, and is not run again then. Dropped after it: the job counts as done.
     pub async fn run<T, E>(
         &self,
         job: impl AsyncFnOnce(&LockGuard) -> Result<T, E>,
@@ -229,8 +240,8 @@ impl OneTimeJob {
         is_open.map(|_| Found::Begun)
     }
 
-    /// Records that the job has begun. False if it had begun before. Only whoever got `true` runs the job, and nobody else gets it for
-    /// as long as the record is kept.
+    /// Records that the job has begun. False if it had begun before. Only whoever got `true` runs
+    /// the job, and nobody else gets it for as long as the record is kept.
     async fn begin(&self, began: &Stamp) -> Result<bool, Error> {
         let Some(guard) = self.unless_it_rests(&self.begun, began).await? else {
             return Ok(false);

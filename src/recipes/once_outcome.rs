@@ -14,7 +14,8 @@ pub enum JobOutcome<T> {
     Ran(T),
     /// Another host has done it, or this one earlier. The job did not run.
     AlreadyDone,
-    /// It had begun before and is not done: its host died, the job failed, or its end was not recorded. The job did not run. Only with
+    /// It had begun before and is not done: its host died, the job failed, or its end was not
+    /// recorded. The job did not run. Only with
     /// [`AfterDeath::Skip`](super::once::AfterDeath::Skip).
     AlreadyBegun,
 }
@@ -33,14 +34,14 @@ pub enum JobError<T, E> {
         /// What the job returned.
         why: E,
     },
-    /// The job ran to its end, and the record of that is missing or not confirmed: **another host may run it again**, or does so
-    /// now.
+    /// The job ran to its end, and the record of that is missing or not confirmed: **another host
+    /// may run it again**, or does so now.
     NotRecorded {
         /// What the job returned.
         result: Result<T, E>,
-        /// What prevented the record. `Lost`: the lease ended during the job. `InDoubt`: the store did not answer; the manager repeats
-        /// the record in the background until it is confirmed or the TTL is over, and
-        /// [`shutdown`](crate::LockManager::shutdown) waits for that.
+        /// What prevented the record. `Lost`: the lease ended during the job. `InDoubt`: the store
+        /// did not answer; the manager repeats the record in the background until it is confirmed
+        /// or the TTL is over, and [`shutdown`](crate::LockManager::shutdown) waits for that.
         why: Error,
     },
 }
@@ -79,7 +80,8 @@ impl<T, E: fmt::Display> fmt::Display for JobError<T, E> {
     }
 }
 
-/// [`source`](StdError::source) is what `Display` does not show: a printed chain names each error once.
+/// [`source`](StdError::source) is what `Display` does not show: a printed chain names each error
+/// once.
 impl<T, E: fmt::Debug + fmt::Display> StdError for JobError<T, E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {

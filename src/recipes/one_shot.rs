@@ -10,8 +10,9 @@ use crate::recipes::lock::Lock;
 impl Lock {
     /// Acquires the lock, runs `work` under it on the calling task, and releases it.
     ///
-    /// The work may block the calling task for as long as it takes: renewals have a thread of their own. The release
-    /// never replaces the outcome of the work; an unanswered release is repeated in the background.
+    /// The work may block the calling task for as long as it takes: renewals have a thread of their
+    /// own. The release never replaces the outcome of the work; an unanswered release is repeated
+    /// in the background.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -36,8 +37,8 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: if dropped before the work begins, nothing has happened; if dropped after it, its outcome is final and is not
-    /// reported. The lock is released in the background.
+    /// Cancel safe: if dropped before the work begins, nothing has happened; if dropped after it,
+    /// its outcome is final and is not reported. The lock is released in the background.
     pub async fn guarded<T>(
         &self,
         work: impl FnOnce(&Tx<'_>) -> Result<T, Abort>,
@@ -48,7 +49,8 @@ impl Lock {
         outcome
     }
 
-    /// Acquires the lock, awaits `work` under it, and releases it. Otherwise as [`guarded`](Self::guarded).
+    /// Acquires the lock, awaits `work` under it, and releases it. Otherwise as
+    /// [`guarded`](Self::guarded).
     ///
     /// # Errors
     ///
@@ -57,7 +59,8 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// As [`Executor::guarded_async`](crate::Executor::guarded_async); the lock is released in the background.
+    /// As [`Executor::guarded_async`](crate::Executor::guarded_async); the lock is released in the
+    /// background.
     pub async fn guarded_async<T>(
         &self,
         work: impl AsyncFnOnce(&AsyncTx) -> Result<T, Abort>,
@@ -68,7 +71,8 @@ impl Lock {
         outcome
     }
 
-    /// Acquires the lock, makes one durable change under it, and releases it: [`Executor::commit`](crate::Executor::commit).
+    /// Acquires the lock, makes one durable change under it, and releases it:
+    /// [`Executor::commit`](crate::Executor::commit).
     ///
     /// # Errors
     ///
@@ -77,7 +81,8 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// As [`Executor::guarded_async`](crate::Executor::guarded_async); the lock is released in the background.
+    /// As [`Executor::guarded_async`](crate::Executor::guarded_async); the lock is released in the
+    /// background.
     pub async fn commit<A, F>(
         &self,
         call: impl FnOnce(CommitPermit) -> F + Send + 'static,

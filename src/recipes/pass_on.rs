@@ -1,6 +1,7 @@
 //! Who asks a leader to pass its office on: a candidate that is preferred, or an operator.
 //!
-//! Both wait in the queue of the office, and their labels say what they want. So no store has to know of elections.
+//! Both wait in the queue of the office, and their labels say what they want. So no store has to
+//! know of elections.
 
 use crate::model::error::Error;
 use crate::model::holder::Label;

@@ -1,7 +1,7 @@
 //! Read/write locks: many readers or one writer.
 //!
-//! A key is read by many or written by one, first come, first served: a reader waits behind every earlier writer, and a
-//! writer behind every earlier claim. So neither starves.
+//! A key is read by many or written by one, first come, first served: a reader waits behind every
+//! earlier writer, and a writer behind every earlier claim. So neither starves.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,15 +23,16 @@
 //!
 //! # No upgrade
 //!
-//! A reader cannot become a writer: two readers that both want to would wait for each other for ever. Release the read hold,
-//! acquire a write hold, and read the data again.
+//! A reader cannot become a writer: two readers that both want to would wait for each other for
+//! ever. Release the read hold, acquire a write hold, and read the data again.
 //!
-//! A task that calls code that takes the same lock uses [`reentrant`](ReadWriteLock::reentrant): a writer may read there too.
+//! A task that calls code that takes the same lock uses [`reentrant`](ReadWriteLock::reentrant): a
+//! writer may read there too.
 //!
 //! # What a read hold may do
 //!
-//! A [`ReadGuard`] has no [`Executor`](crate::Executor) and is not a [`LockGuard`], so no run under it can write a
-//! [`GuardedCell`](crate::GuardedCell):
+//! A [`ReadGuard`] has no [`Executor`](crate::Executor) and is not a [`LockGuard`], so no run under
+//! it can write a [`GuardedCell`](crate::GuardedCell):
 //!
 //! ```compile_fail,E0599
 //! # fn show(reader: &leasehold::read_write::ReadGuard, cell: &leasehold::GuardedCell<u8>) {
@@ -39,8 +40,9 @@
 //! # }
 //! ```
 //!
-//! Its token grows like every other. It may raise a fence, so an earlier writer cannot write while it reads; it must
-//! never admit a write, because another reader has another token at the same time.
+//! Its token grows like every other. It may raise a fence, so an earlier writer cannot write while
+//! it reads; it must never admit a write, because another reader has another token at the same
+//! time.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -65,7 +67,8 @@ pub struct ReadWriteLock {
 }
 
 impl LockManager {
-    /// The read/write lock of a key. With a malformed key, or a store without such modes, every later call is an error.
+    /// The read/write lock of a key. With a malformed key, or a store without such modes, every
+    /// later call is an error.
     ///
     /// An exclusive [`lock`](Self::lock) of the same key excludes readers and writers.
     pub fn read_write<K>(&self, key: K) -> ReadWriteLock
@@ -90,8 +93,9 @@ impl ReadWriteLock {
         }
     }
 
-    /// Ties a fence to the lock, as [`Lock::fence`]: it is raised to the token of each writer, and of each reader, so
-    /// no former writer can write while they read. Readers do not block each other.
+    /// Ties a fence to the lock, as [`Lock::fence`]: it is raised to the token of each writer, and
+    /// of each reader, so no former writer can write while they read. Readers do not block each
+    /// other.
     pub fn fence(self, fence: impl Fence) -> Self {
         let fence = erase(fence);
         Self {
@@ -248,7 +252,8 @@ impl ReadGuard {
         self.inner.remaining()
     }
 
-    /// Completes when the lease has ended. A convenience; it never proves that the lease is live: see [`Lease::lost`].
+    /// Completes when the lease has ended. A convenience; it never proves that the lease is live:
+    /// see [`Lease::lost`].
     ///
     /// # Cancel safety
     ///
@@ -270,12 +275,13 @@ impl ReadGuard {
         self.inner.release().await
     }
 
-    /// Reads under the hold: returns the result of `read` only if the lease was live before it and is still live after it, so
-    /// no writer was active in between.
+    /// Reads under the hold: returns the result of `read` only if the lease was live before it and
+    /// is still live after it, so no writer was active in between.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and its result may be torn.
+    /// [`LeaseError::Lost`] if the lease was over: before, and `read` was not called, or after, and
+    /// its result may be torn.
     pub fn read<T>(&self, read: impl FnOnce(&ReadCheck<'_>) -> T) -> Result<T, LeaseError> {
         let check = ReadCheck::of(self.lease());
         check.check()?;
@@ -304,13 +310,15 @@ impl WriteGuard {
         self.inner.release().await
     }
 
-    /// Becomes a reader without a gap: no other writer can enter in between, and the token does not change. Runs in progress
-    /// end first; the executors of the write hold refuse runs from then on.
+    /// Becomes a reader without a gap: no other writer can enter in between, and the token does not
+    /// change. Runs in progress end first; the executors of the write hold refuse runs from then
+    /// on.
     ///
     /// # Errors
     ///
-    /// `Lost` if the lease ended, `InDoubt` if an effect under it is in doubt or the store did not answer; otherwise as the
-    /// store failed. After an error nothing is held: the hold is ended in the background.
+    /// `Lost` if the lease ended, `InDoubt` if an effect under it is in doubt or the store did not
+    /// answer; otherwise as the store failed. After an error nothing is held: the hold is ended in
+    /// the background.
     ///
     /// # Cancel safety
     ///

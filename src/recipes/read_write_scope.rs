@@ -1,8 +1,8 @@
 //! Read/write locks that their holder may acquire again: the holder is a [`Scope`].
 //!
-//! A scope that writes may write and read, and a scope that reads may read. When the last writer of a scope is released and
-//! readers of it are left, the hold becomes a read hold without a gap. A scope that reads cannot write: two of them would wait
-//! for each other.
+//! A scope that writes may write and read, and a scope that reads may read. When the last writer of
+//! a scope is released and readers of it are left, the hold becomes a read hold without a gap. A
+//! scope that reads cannot write: two of them would wait for each other.
 
 use std::fmt;
 use std::ops::Deref;
@@ -22,8 +22,8 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::Released;
 
-/// What a scope holds of one key. Its tasks that ask at once ask each for itself, and enter the hold that one of them gets: none
-/// waits for another's request, which perhaps nobody polls.
+/// What a scope holds of one key. Its tasks that ask at once ask each for itself, and enter the
+/// hold that one of them gets: none waits for another's request, which perhaps nobody polls.
 #[derive(Debug, Default)]
 pub(super) struct ReadWritePlace {
     held: Mutex<Entered>,
@@ -171,13 +171,13 @@ impl ReadWriteLock {
 }
 
 impl ReentrantReadWriteLock {
-    /// Holds the key for reading, or enters the hold that the scope has, for reading or writing; or fails when the manager's
-    /// [`wait`](crate::Settings::wait) is over.
+    /// Holds the key for reading, or enters the hold that the scope has, for reading or writing; or
+    /// fails when the manager's [`wait`](crate::Settings::wait) is over.
     ///
     /// # Errors
     ///
-    /// `Lost` if the scope's hold has lapsed or is about to: drop its guards and begin again. Otherwise as
-    /// [`ReadWriteLock::read`].
+    /// `Lost` if the scope's hold has lapsed or is about to: drop its guards and begin again.
+    /// Otherwise as [`ReadWriteLock::read`].
     ///
     /// # Cancel safety
     ///
@@ -243,7 +243,8 @@ impl ReentrantReadWriteLock {
                         return Ok(None);
                     };
                     let mut held = place.held.lock();
-                    // Two readers of one scope may be granted at once: the second enters the hold of the first.
+                    // Two readers of one scope may be granted at once: the second enters the hold
+                    // of the first.
                     if let Ok(Some(entered)) = held.read(&self.lock) {
                         return Ok(Some(entered));
                     }
@@ -256,12 +257,13 @@ impl ReentrantReadWriteLock {
         }
     }
 
-    /// Holds the key alone, or enters the write hold that the scope has; or fails when the manager's
-    /// [`wait`](crate::Settings::wait) is over.
+    /// Holds the key alone, or enters the write hold that the scope has; or fails when the
+    /// manager's [`wait`](crate::Settings::wait) is over.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the scope reads and does not write, at once: there is no upgrade. Otherwise as [`read`](Self::read).
+    /// `Invalid` if the scope reads and does not write, at once: there is no upgrade. Otherwise as
+    /// [`read`](Self::read).
     ///
     /// # Cancel safety
     ///
@@ -349,8 +351,8 @@ impl ReentrantReadWriteLock {
 
 /// One entry of a scope into a write hold. Everything else is as with [`WriteGuard`].
 ///
-/// Dropped while readers of the scope are left, it leaves them the write hold, so other readers wait for them;
-/// [`release`](Self::release) makes it a read hold.
+/// Dropped while readers of the scope are left, it leaves them the write hold, so other readers
+/// wait for them; [`release`](Self::release) makes it a read hold.
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as the last of its guards is dropped"]
 pub struct ReentrantWriteGuard {
@@ -360,13 +362,13 @@ pub struct ReentrantWriteGuard {
 
 impl ReentrantWriteGuard {
     /// Leaves the hold. The last guard of the scope ends it and gets the result, as
-    /// [`LockGuard::release`](crate::LockGuard::release). If only readers of the scope are left, the hold becomes a read hold, as
-    /// by [`WriteGuard::downgrade`]. Otherwise it returns `None`.
+    /// [`LockGuard::release`](crate::LockGuard::release). If only readers of the scope are left,
+    /// the hold becomes a read hold, as by [`WriteGuard::downgrade`]. Otherwise it returns `None`.
     ///
     /// # Errors
     ///
-    /// As `LockGuard::release`, or as [`WriteGuard::downgrade`]: then nothing is held, and the readers that are left learn it from
-    /// their lease.
+    /// As `LockGuard::release`, or as [`WriteGuard::downgrade`]: then nothing is held, and the
+    /// readers that are left learn it from their lease.
     ///
     /// # Cancel safety
     ///
@@ -386,7 +388,8 @@ impl ReentrantWriteGuard {
                         let _becoming = Becoming(&place);
                         readers.become_readers(writer).await?;
                     }
-                    // The scope's own read guards may have left meanwhile: then this is the last of its guards.
+                    // The scope's own read guards may have left meanwhile: then this is the last of
+                    // its guards.
                     ReentrantReadGuard { readers }.release().await
                 }
                 Left::Writers => Ok(None),
@@ -440,7 +443,8 @@ pub struct ReentrantReadGuard {
 }
 
 impl ReentrantReadGuard {
-    /// The lease that it reads under now: when the last writer of the scope has left, another one with the same token.
+    /// The lease that it reads under now: when the last writer of the scope has left, another one
+    /// with the same token.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.readers.lease.lock().clone()
@@ -458,8 +462,8 @@ impl ReentrantReadGuard {
         self.lease().token()
     }
 
-    /// Reads under the hold, as [`ReadGuard::read`]. A read in another task of the scope during which the last writer of the
-    /// scope is released may be refused.
+    /// Reads under the hold, as [`ReadGuard::read`]. A read in another task of the scope during
+    /// which the last writer of the scope is released may be refused.
     ///
     /// # Errors
     ///

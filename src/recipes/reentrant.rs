@@ -1,7 +1,7 @@
 //! Reentrant locks: the holder may acquire the lock again.
 //!
-//! The holder is a value: a [`Scope`]. Pass it along, or let the task carry it within [`scope`]. It is not a thread id: a task
-//! moves between threads, and a thread runs many tasks.
+//! The holder is a value: a [`Scope`]. Pass it along, or let the task carry it within [`scope`]. It
+//! is not a thread id: a task moves between threads, and a thread runs many tasks.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -22,8 +22,9 @@
 //! # }
 //! ```
 //!
-//! Re-entry checks the deadline, counts, and keeps the token. The hold ends with the last of its guards, which in nested use
-//! is the outermost. For another scope the lock is an ordinary exclusive lock: it waits.
+//! Re-entry checks the deadline, counts, and keeps the token. The hold ends with the last of its
+//! guards, which in nested use is the outermost. For another scope the lock is an ordinary
+//! exclusive lock: it waits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -67,8 +68,8 @@ impl<T> Default for Places<T> {
     }
 }
 
-/// What a scope holds of one key. Its tasks that ask at once ask each for itself, and all enter the hold that the first of them gets: none
-/// waits for another's request, which perhaps nobody polls.
+/// What a scope holds of one key. Its tasks that ask at once ask each for itself, and all enter the
+/// hold that the first of them gets: none waits for another's request, which perhaps nobody polls.
 #[derive(Default)]
 struct ScopeHold {
     /// The hold, while one of its guards lives.
@@ -89,8 +90,8 @@ pub struct Scope {
     of_read_write: Arc<Mutex<Places<ReadWritePlace>>>,
 }
 
-/// Runs `work` in a scope that [`Scope::current`] returns: the enclosing scope if there is one, otherwise a new one. It ends
-/// with the work; a task that the work spawns is outside of it.
+/// Runs `work` in a scope that [`Scope::current`] returns: the enclosing scope if there is one,
+/// otherwise a new one. It ends with the work; a task that the work spawns is outside of it.
 ///
 /// # Cancel safety
 ///
@@ -133,8 +134,9 @@ fn place<T: Default>(
     let mut places = places.lock();
     let Places { entries, most } = &mut *places;
     if entries.len() >= *most {
-        // An entry without a hold and without a caller is removed. Half of them are new since the last time, so a scope has at most
-        // twice as many as it has holds, and each acquire pays for a few.
+        // An entry without a hold and without a caller is removed. Half of them are new since the
+        // last time, so a scope has at most twice as many as it has holds, and each acquire pays
+        // for a few.
         entries.retain(|_, place| {
             let is_asked = Arc::strong_count(place) > 1;
             is_asked || !is_empty(place)
@@ -160,7 +162,8 @@ pub struct ReentrantLock {
 }
 
 impl LockManager {
-    /// The reentrant lock of a key. For other scopes, and for callers that use the same key without one, it is an exclusive lock.
+    /// The reentrant lock of a key. For other scopes, and for callers that use the same key without
+    /// one, it is an exclusive lock.
     pub fn reentrant<K>(&self, key: K) -> ReentrantLock
     where
         K: TryInto<Key>,
@@ -180,7 +183,8 @@ impl ReentrantLock {
         }
     }
 
-    /// First come, first served among scopes and processes, as [`Lock::fair`]. Re-entry does not queue.
+    /// First come, first served among scopes and processes, as [`Lock::fair`]. Re-entry does not
+    /// queue.
     pub fn fair(self) -> Self {
         Self {
             lock: self.lock.fair(),
@@ -201,12 +205,13 @@ impl ReentrantLock {
         }
     }
 
-    /// Holds the lock for `scope`, or enters the hold that the scope has, or fails when the manager's
-    /// [`wait`](crate::Settings::wait) is over.
+    /// Holds the lock for `scope`, or enters the hold that the scope has, or fails when the
+    /// manager's [`wait`](crate::Settings::wait) is over.
     ///
     /// # Errors
     ///
-    /// `Lost` if the scope's hold has lapsed or is about to: drop its guards and begin again. Otherwise as [`Lock::acquire`].
+    /// `Lost` if the scope's hold has lapsed or is about to: drop its guards and begin again.
+    /// Otherwise as [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///
@@ -298,7 +303,8 @@ pub(super) fn ensure_enterable(lock: &Lock, lease: &Lease) -> Result<(), Error> 
     })
 }
 
-/// One entry into a hold; the hold ends with the last of them. Everything else is as with [`LockGuard`].
+/// One entry into a hold; the hold ends with the last of them. Everything else is as with
+/// [`LockGuard`].
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as the last of its guards is dropped"]
 pub struct ReentrantGuard {
@@ -306,7 +312,8 @@ pub struct ReentrantGuard {
 }
 
 impl ReentrantGuard {
-    /// Leaves the hold. The last guard to leave ends it and gets the result, as [`LockGuard::release`]; the others get `None`.
+    /// Leaves the hold. The last guard to leave ends it and gets the result, as
+    /// [`LockGuard::release`]; the others get `None`.
     ///
     /// # Errors
     ///

@@ -1,9 +1,10 @@
 //! A semaphore: at most `n` holders of a name at a time, over all processes.
 //!
-//! It is `n` exclusive locks, the slots `name/slot-0` to `name/slot-(n - 1)`, and a caller holds any one of them. So it works on
-//! every store, and a slot is an ordinary lock: its own lease, its own fencing token that grows with each holder *of
-//! that slot*, its own fence. A resource that checks tokens keeps one fence for each slot ([`LockGuard::key`]): with one
-//! fence for all slots, the newest holder would lock out the others, which are live.
+//! It is `n` exclusive locks, the slots `name/slot-0` to `name/slot-(n - 1)`, and a caller holds
+//! any one of them. So it works on every store, and a slot is an ordinary lock: its own lease, its
+//! own fencing token that grows with each holder *of that slot*, its own fence. A resource that
+//! checks tokens keeps one fence for each slot ([`LockGuard::key`]): with one fence for all slots,
+//! the newest holder would lock out the others, which are live.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -20,8 +21,9 @@
 //! # }
 //! ```
 //!
-//! All clients must use the same `n`: the store does not keep it. A waiting caller waits for every slot, and no order of waiting
-//! callers is promised. If they must be served in order, acquire a fair lock before the semaphore.
+//! All clients must use the same `n`: the store does not keep it. A waiting caller waits for every
+//! slot, and no order of waiting callers is promised. If they must be served in order, acquire a
+//! fair lock before the semaphore.
 //!
 //! [Permits](crate::permits) are served in order, a caller may take many, and there may be a
 //! million. They have no slots.
@@ -54,8 +56,8 @@ pub struct Semaphore {
 }
 
 impl LockManager {
-    /// The semaphore of a name with `slots` slots, 1 to [`MAX_SLOTS`]. With another number, or a name that is not a key, every
-    /// later call is an error.
+    /// The semaphore of a name with `slots` slots, 1 to [`MAX_SLOTS`]. With another number, or a
+    /// name that is not a key, every later call is an error.
     pub fn semaphore<K>(&self, name: K, slots: u32) -> Semaphore
     where
         K: TryInto<Key>,
@@ -83,8 +85,8 @@ impl LockManager {
 }
 
 impl Semaphore {
-    /// Ties a fence to each slot, as [`Lock::fence`]: it is raised to the holder's token under the slot's own key, so
-    /// holders of different slots do not lock each other out.
+    /// Ties a fence to each slot, as [`Lock::fence`]: it is raised to the holder's token under the
+    /// slot's own key, so holders of different slots do not lock each other out.
     pub fn fence(self, fence: impl Fence) -> Self {
         let fence = erase(fence);
         let behind = |lock: Lock| lock.behind(Arc::clone(&fence));
@@ -202,7 +204,8 @@ pub struct SemaphorePermit {
 }
 
 impl SemaphorePermit {
-    /// The number of the slot, from 0. At most one holder has it at a time, so it can name the resource that the holder uses.
+    /// The number of the slot, from 0. At most one holder has it at a time, so it can name the
+    /// resource that the holder uses.
     #[must_use]
     pub fn slot(&self) -> u32 {
         self.slot

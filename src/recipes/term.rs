@@ -13,7 +13,8 @@ use crate::lease::Lease;
 use crate::model::error::Error;
 use crate::model::shared_runtime::SharedRuntime;
 
-/// What [`Election::state`](super::election::Election::state) shows of one leadership, until it is dropped or its lease has ended.
+/// What [`Election::state`](super::election::Election::state) shows of one leadership, until it is
+/// dropped or its lease has ended.
 #[derive(Debug)]
 pub(super) struct OwnTerm {
     state: Arc<watch::Sender<Option<Lease>>>,
@@ -39,7 +40,8 @@ impl OwnTerm {
             lease: lease.clone(),
         };
         let until_lost = term();
-        // Every lease ends, so the task does. It clears the state also where the runtime ends first, and drops it.
+        // Every lease ends, so the task does. It clears the state also where the runtime ends
+        // first, and drops it.
         runtime.spawn(async move { until_lost.lease.lost().await });
         term()
     }
@@ -55,7 +57,8 @@ impl Drop for OwnTerm {
     }
 }
 
-/// Work that is done while this process leads: [`Election::while_leader`](super::election::Election::while_leader). It is a future.
+/// Work that is done while this process leads:
+/// [`Election::while_leader`](super::election::Election::while_leader). It is a future.
 #[must_use = "nothing happens until it is awaited"]
 pub struct WhileLeader<F> {
     future: Pin<Box<F>>,
@@ -89,20 +92,22 @@ where
         }
     }
 
-    /// Lets the run in progress end when [`until`](Self::until) stops the work, or the office is passed on. The work goes on until it
-    /// waits outside of a run, returns, or loses the lease, and for at most `limit`. Then it is dropped, and the office is
-    /// resigned. Default 0: the work is dropped at once, and a run in progress is rolled back.
+    /// Lets the run in progress end when [`until`](Self::until) stops the work, or the office is
+    /// passed on. The work goes on until it waits outside of a run, returns, or loses the lease,
+    /// and for at most `limit`. Then it is dropped, and the office is resigned. Default 0: the work
+    /// is dropped at once, and a run in progress is rolled back.
     ///
-    /// Runs of every executor of the leadership count. Work that never waits between two runs must watch the token itself.
+    /// Runs of every executor of the leadership count. Work that never waits between two runs must
+    /// watch the token itself.
     pub fn drain(self, limit: Duration) -> Self {
         self.orders.send_modify(|orders| orders.drain = limit);
         self
     }
 
-    /// Stops when the token is cancelled: the campaign is given up, or the work is dropped and the office is resigned, and then
-    /// the result is `Ok(None)`. A successor need not wait for the TTL, unless a commit was on its
-    /// way: then it is in doubt, and the TTL ends the term. With [`drain`](Self::drain) the commit
-    /// ends first.
+    /// Stops when the token is cancelled: the campaign is given up, or the work is dropped and the
+    /// office is resigned, and then the result is `Ok(None)`. A successor need not wait for the
+    /// TTL, unless a commit was on its way: then it is in doubt, and the TTL ends the term. With
+    /// [`drain`](Self::drain) the commit ends first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

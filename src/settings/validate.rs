@@ -30,8 +30,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the first field that is out of range, its value and what
-    /// is allowed.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the first field that is out of
+    /// range, its value and what is allowed.
     pub fn validate(&self) -> Result<(), Error> {
         self.check().map_err(|fault| Error::invalid(fault.message))
     }

@@ -29,30 +29,36 @@ pub enum Fencing {
 pub enum Queue {
     /// No claim has a place. Whoever asks first after a release is granted the key.
     None,
-    /// Every claim that has to wait keeps a place until it is granted or withdrawn. Claims are served in the order of arrival.
+    /// Every claim that has to wait keeps a place until it is granted or withdrawn. Claims are
+    /// served in the order of arrival.
     Places,
-    /// The same, and a release, a withdrawal or the end of a TTL grants the key to the next live place in the same step, for a
-    /// short handover time. Only that claim is woken; of readers, all up to the next writer. It asks again, and then holds for
-    /// its full TTL under the same token; or its [hint](super::Hint) is the grant.
+    /// The same, and a release, a withdrawal or the end of a TTL grants the key to the next live
+    /// place in the same step, for a short handover time. Only that claim is woken; of readers, all
+    /// up to the next writer. It asks again, and then holds for its full TTL under the same token;
+    /// or its [hint](super::Hint) is the grant.
     Handover,
 }
 
-/// What a store supports. [The table of all stores](crate::docs::stores#capabilities) is in the guide.
+/// What a store supports. [The table of all stores](crate::docs::stores#capabilities) is in the
+/// guide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capability {
     /// Whether tokens grow. A store decides it when it connects, by what its servers are then.
     pub fencing: Fencing,
-    /// Whether the hints of [`subscribe`](super::Store::subscribe) wake waiters. If not, callers poll.
+    /// Whether the hints of [`subscribe`](super::Store::subscribe) wake waiters. If not, callers
+    /// poll.
     pub wakes: bool,
     /// Whether the store uses each claim's own TTL. If not, it has one for all.
     pub ttl_per_lock: bool,
     /// Who is served next.
     pub queue: Queue,
-    /// Whether all claims of a process for one key share a subscription that needs no place in the queue. The manager then
-    /// subscribes before it takes a place, so that it need not ask once more after it has subscribed.
+    /// Whether all claims of a process for one key share a subscription that needs no place in the
+    /// queue. The manager then subscribes before it takes a place, so that it need not ask once
+    /// more after it has subscribed.
     pub subscribes_first: bool,
-    /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a reader. It needs a queue.
+    /// Whether claims can read or write ([`LockMode`](super::LockMode)), and a writer can become a
+    /// reader. It needs a queue.
     pub read_write: bool,
     /// Whether readers can hold a key in parts ([`Share`](super::Share)). It needs read and write
     /// modes.

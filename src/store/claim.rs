@@ -64,7 +64,8 @@ impl fmt::Display for LockMode {
 
 /// One request to hold a lock: what a store needs in order to answer it, withdraw it and wake it.
 ///
-/// The manager may send a claim many times while its caller waits. The owner token shows that it is one request.
+/// The manager may send a claim many times while its caller waits. The owner token shows that it is
+/// one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Claim {
@@ -80,13 +81,15 @@ pub struct Claim {
     pub mode: LockMode,
     /// The part that it takes, if it is a reader that does not share the whole key.
     pub share: Option<Share>,
-    /// How long the store keeps the claim's place in the queue without a further request. A place is a short lease of its
-    /// own, so a waiter that died does not block those behind it. Zero for a claim that is sent once: it takes no place.
+    /// How long the store keeps the claim's place in the queue without a further request. A place
+    /// is a short lease of its own, so a waiter that died does not block those behind it. Zero for
+    /// a claim that is sent once: it takes no place.
     pub place_ttl: Duration,
 }
 
 impl Claim {
-    /// Makes a claim for the exclusive lock. If it gets a place in a [queue](super::Queue), the place is kept for its TTL.
+    /// Makes a claim for the exclusive lock. If it gets a place in a [queue](super::Queue), the
+    /// place is kept for its TTL.
     #[must_use]
     pub fn new(key: Key, owner: OwnerToken, label: Label, ttl: Duration) -> Self {
         Self {
@@ -124,8 +127,9 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Makes a grant of a claim. A proof that counts from the request proves no more than the claim's TTL, whatever the store answers:
-    /// by a clock that was set back, more may be left of a grant, and a renewal makes it shorter again.
+    /// Makes a grant of a claim. A proof that counts from the request proves no more than the
+    /// claim's TTL, whatever the store answers: by a clock that was set back, more may be left of a
+    /// grant, and a renewal makes it shorter again.
     pub fn new(claim: Claim, token: FencingToken, mut proof: GrantProof) -> Self {
         if proof.sent_at.is_none() {
             proof.ttl = proof.ttl.min(claim.ttl);
@@ -138,14 +142,15 @@ impl Grant {
     }
 }
 
-/// What a store's linearizable answer proves: the lock is ours for `ttl`, counted from `sent_at` (I3).
+/// What a store's linearizable answer proves: the lock is ours for `ttl`, counted from `sent_at`
+/// (I3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GrantProof {
     /// What the store granted, which may be less than the claim's TTL.
     pub ttl: Duration,
-    /// When the count starts, if that is before this request was sent (ZooKeeper). `None`: the caller counts from its own
-    /// reading of the clock before the request.
+    /// When the count starts, if that is before this request was sent (ZooKeeper). `None`: the
+    /// caller counts from its own reading of the clock before the request.
     pub sent_at: Option<Stamp>,
 }
 
@@ -164,7 +169,8 @@ impl GrantProof {
         ))
     }
 
-    /// What is left of it at `sent_at`, by the clock of ours that has gone the furthest since its count started.
+    /// What is left of it at `sent_at`, by the clock of ours that has gone the furthest since its
+    /// count started.
     pub(crate) fn left_at(&self, sent_at: &Stamp) -> Duration {
         let since = |from: Stamp| {
             let on_each = ClockKind::ALL.map(|lane| sent_at.on(lane).saturating_sub(from.on(lane)));

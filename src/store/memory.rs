@@ -1,4 +1,5 @@
-//! [`MemoryStore`]: locks in the memory of this process. It specifies what every other store must do.
+//! [`MemoryStore`]: locks in the memory of this process. It specifies what every other store must
+//! do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ const SWEEP_FLOOR: usize = 2_000;
 
 /// Locks in the memory of this process: for tests, for examples, and for work within one process.
 ///
-/// Cloning is cheap. All clones are the same store, so several managers can contend as if over a network.
+/// Cloning is cheap. All clones are the same store, so several managers can contend as if over a
+/// network.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     clock: Clock,
@@ -60,15 +62,16 @@ impl MemoryStore {
 
     /// Loses every lock, queue and counter, like a server that restarts without persistence.
     ///
-    /// Tokens still grow, if the store's clock has advanced by at least a microsecond for each grant. Exclusion is lost with
-    /// the locks.
+    /// Tokens still grow, if the store's clock has advanced by at least a microsecond for each
+    /// grant. Exclusion is lost with the locks.
     pub fn forget(&self) {
         *self.state.lock() = State::default();
     }
 
-    /// [Forgets](Self::forget) and then grants nothing for `quarantine`: a delayed restart. If `quarantine` is at least the
-    /// longest TTL of any client, no forgotten lock is granted before its time is over. For a member of a quorum add
-    /// [`MAX_SKEW`], so that its tokens are larger than every token that it confirmed before.
+    /// [Forgets](Self::forget) and then grants nothing for `quarantine`: a delayed restart. If
+    /// `quarantine` is at least the longest TTL of any client, no forgotten lock is granted before
+    /// its time is over. For a member of a quorum add [`MAX_SKEW`], so that its tokens are larger
+    /// than every token that it confirmed before.
     pub fn restart(&self, quarantine: Duration) {
         let mut state = self.state.lock();
         *state = State::default();
@@ -108,7 +111,8 @@ impl MemoryStore {
         Ok(acquired)
     }
 
-    /// One request to the line of a key, which then wakes whoever the line names. `None` if the store knows nothing of the key.
+    /// One request to the line of a key, which then wakes whoever the line names. `None` if the
+    /// store knows nothing of the key.
     fn request<T>(
         &self,
         key: &Key,
@@ -147,8 +151,8 @@ impl State {
         waiting.map_or_else(Vec::new, |waiting| waiting.take(wakes))
     }
 
-    /// Removes what is over each time the store has doubled. So an operation costs O(1) on average, and the store keeps at
-    /// most twice its live entries plus [`SWEEP_FLOOR`].
+    /// Removes what is over each time the store has doubled. So an operation costs O(1) on average,
+    /// and the store keeps at most twice its live entries plus [`SWEEP_FLOOR`].
     fn sweep(&mut self, now: Duration) {
         if self.lines.len() + self.waiting.len() < self.sweep_at.max(SWEEP_FLOOR) {
             return;
@@ -159,7 +163,8 @@ impl State {
     }
 }
 
-/// Larger than every earlier token, also after the store forgot its counter, because the clock does not go back (I8).
+/// Larger than every earlier token, also after the store forgot its counter, because the clock does
+/// not go back (I8).
 fn next_token(last: &mut u64, now: Duration) -> Result<FencingToken, Error> {
     let token = FencingToken::new((*last + 1).max(Line::micros(now)))?;
     *last = token.number();

@@ -23,11 +23,13 @@ pub enum Acquired {
     Granted(Grant),
     /// Another claim holds it.
     Busy {
-        /// The remaining time of the holder, if the store reports it. A retry after this time may succeed.
+        /// The remaining time of the holder, if the store reports it. A retry after this time may
+        /// succeed.
         remaining: Option<Duration>,
     },
-    /// The store grants nothing yet, to anybody: it restarted or lost its data, and may have forgotten locks whose leases
-    /// are still live. A claim that queues may have a place, as after [`Busy`](Self::Busy).
+    /// The store grants nothing yet, to anybody: it restarted or lost its data, and may have
+    /// forgotten locks whose leases are still live. A claim that queues may have a place, as after
+    /// [`Busy`](Self::Busy).
     NotReady {
         /// For how long the store grants nothing.
         retry_after: Duration,
@@ -55,11 +57,12 @@ pub enum Released {
     Released,
     /// The lock was not ours any more; nothing was changed.
     AlreadyGone,
-    /// No answer. The manager retries in the background until the release is confirmed or the TTL is over.
+    /// No answer. The manager retries in the background until the release is confirmed or the TTL
+    /// is over.
     Unknown(Error),
-    /// Not released, on purpose, so that a late effect has time to arrive: if the store still keeps the lock, its TTL ends it.
-    /// A lock that the store has already lost ([`Ended::Gone`](crate::Ended::Gone)) may have its next holder by
-    /// then.
+    /// Not released, on purpose, so that a late effect has time to arrive: if the store still keeps
+    /// the lock, its TTL ends it. A lock that the store has already lost
+    /// ([`Ended::Gone`](crate::Ended::Gone)) may have its next holder by then.
     Withheld {
         /// Why it was not released.
         why: Withheld,
@@ -105,12 +108,13 @@ impl fmt::Display for Released {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Revoke {
-    /// Nobody is granted the key before the time of the revoked hold is over. Its lease ends before the next one begins,
-    /// even if the holder does not notice the revocation.
+    /// Nobody is granted the key before the time of the revoked hold is over. Its lease ends before
+    /// the next one begins, even if the holder does not notice the revocation.
     AfterTtl,
-    /// The key is free at once, also if an earlier [`AfterTtl`](Self::AfterTtl) bars it: the answer is then
-    /// [`NotHeld`](Revoked::NotHeld). The old holder, of the earlier revocation too, may continue until its next heartbeat or its
-    /// deadline: **two may act** during that time, and only a fence at the resource prevents a conflict.
+    /// The key is free at once, also if an earlier [`AfterTtl`](Self::AfterTtl) bars it: the answer
+    /// is then [`NotHeld`](Revoked::NotHeld). The old holder, of the earlier revocation too, may
+    /// continue until its next heartbeat or its deadline: **two may act** during that time, and
+    /// only a fence at the resource prevents a conflict.
     Now,
 }
 
@@ -128,10 +132,11 @@ pub enum Revoked {
     NotHeld,
 }
 
-/// Resolves when a retry may succeed: early, late or never. That proves nothing, unless it resolves with a grant.
+/// Resolves when a retry may succeed: early, late or never. That proves nothing, unless it resolves
+/// with a grant.
 ///
-/// A store that hands a lock over may say so together with the proof. The claim need not ask then. If it asks all the same, it is
-/// granted the same again.
+/// A store that hands a lock over may say so together with the proof. The claim need not ask then.
+/// If it asks all the same, it is granted the same again.
 #[must_use = "a hint that is dropped wakes nobody"]
 pub struct Hint(BoxFuture<'static, Option<Grant>>);
 
@@ -144,8 +149,8 @@ impl Hint {
         })
     }
 
-    /// Makes a hint that resolves with `future`, and perhaps with the grant of the claim that subscribed. The proof of such a grant
-    /// says since when it counts ([`GrantProof::sent_at`]).
+    /// Makes a hint that resolves with `future`, and perhaps with the grant of the claim that
+    /// subscribed. The proof of such a grant says since when it counts ([`GrantProof::sent_at`]).
     pub fn granting(future: impl Future<Output = Option<Grant>> + Send + 'static) -> Self {
         Self(Box::pin(future))
     }
@@ -182,28 +187,33 @@ pub struct LockInfo {
     pub token: Option<FencingToken>,
     /// The remaining time of the hold by the store's clock, if the store reports it.
     pub remaining: Option<Duration>,
-    /// For how long the latest holder has had its grant, by the store's clock, if the store knows it
-    /// ([which do](crate::docs::stores#capabilities)). A handoff within a process goes on with the same grant.
+    /// For how long the latest holder has had its grant, by the store's clock, if the store knows
+    /// it ([which do](crate::docs::stores#capabilities)). A handoff within a process goes on with
+    /// the same grant.
     pub held_for: Option<Duration>,
-    /// Whether [`held_for`](Self::held_for) is only near the truth, because the store did not read its clock for the grant.
+    /// Whether [`held_for`](Self::held_for) is only near the truth, because the store did not read
+    /// its clock for the grant.
     pub held_for_is_estimate: bool,
-    /// How long ago the latest holder asked for the lock, by the store's clock, if the store knows that and not `held_for`: it
-    /// may have waited since.
+    /// How long ago the latest holder asked for the lock, by the store's clock, if the store knows
+    /// that and not `held_for`: it may have waited since.
     pub asked_ago: Option<Duration>,
     /// How the lock is held, if the store reports it.
     pub mode: Option<LockMode>,
-    /// The number of holders: several if they are readers, zero while a revoked hold's time runs out, while the key rests, or
-    /// while the next in line is called. The other fields describe the latest holder.
+    /// The number of holders: several if they are readers, zero while a revoked hold's time runs
+    /// out, while the key rests, or while the next in line is called. The other fields describe the
+    /// latest holder.
     pub holders: usize,
-    /// Whether the key [rests](super::Store::rest) after the release of its last holder, for the remaining time.
+    /// Whether the key [rests](super::Store::rest) after the release of its last holder, for the
+    /// remaining time.
     pub is_resting: bool,
     /// The number of claims in the store's queue, if the store reports it.
     pub queue: Option<usize>,
-    /// The names of all holders that have one in the store, in the order of their tokens: of readers the first
-    /// [`MAX_LABELS`](Self::MAX_LABELS). [`list`](super::Store::list) leaves it empty.
+    /// The names of all holders that have one in the store, in the order of their tokens: of
+    /// readers the first [`MAX_LABELS`](Self::MAX_LABELS). [`list`](super::Store::list) leaves it
+    /// empty.
     pub labels: Vec<Label>,
-    /// The claims in the store's queue, in its order: the first [`MAX_WAITERS`](Self::MAX_WAITERS). Empty if the store keeps no
-    /// queue. [`list`](super::Store::list) leaves it empty.
+    /// The claims in the store's queue, in its order: the first [`MAX_WAITERS`](Self::MAX_WAITERS).
+    /// Empty if the store keeps no queue. [`list`](super::Store::list) leaves it empty.
     pub waiters: Vec<Waiter>,
 }
 

@@ -1,7 +1,8 @@
 //! [`StoreUrl`]: reads the URL of a store, `scheme://user:password@h1:1,h2:2/path?option=value`.
 //!
-//! The crate `url` reads scheme, user, path and options. It refuses a list of hosts, so [`split`] takes the list out before.
-//! No error here shows any part of the URL except an option's name, since a password may be anywhere.
+//! The crate `url` reads scheme, user, path and options. It refuses a list of hosts, so [`split`]
+//! takes the list out before. No error here shows any part of the URL except an option's name,
+//! since a password may be anywhere.
 
 use std::fmt;
 use std::io;
@@ -22,7 +23,8 @@ pub(crate) struct StoreUrl {
     example: &'static str,
 }
 
-/// Whether a connection failed because the name service does not know the host. The library of the system gives no kind for it.
+/// Whether a connection failed because the name service does not know the host. The library of the
+/// system gives no kind for it.
 pub(crate) fn is_unknown_host(error: &io::Error) -> bool {
     error.to_string().contains("failed to lookup address")
 }
@@ -39,7 +41,8 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// `Invalid` for any other text, for a `#fragment`, and for a user or a password that is written twice or is not UTF-8.
+    /// `Invalid` for any other text, for a `#fragment`, and for a user or a password that is
+    /// written twice or is not UTF-8.
     pub(crate) fn parse(text: &str, example: &'static str) -> Result<Self, Error> {
         let (text, hosts) = split(text)?;
         let url = Url::parse(&text)
@@ -118,7 +121,8 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// `Invalid` if there is none, if one is empty, is no host and port or no single machine's address, or is named twice.
+    /// `Invalid` if there is none, if one is empty, is no host and port or no single machine's
+    /// address, or is named twice.
     pub(crate) fn hosts(&self, port: u16) -> Result<Vec<HostPort>, Error> {
         let hosts: Option<Vec<_>> = (self.hosts.split(','))
             .map(|host| HostPort::parse(host, port))

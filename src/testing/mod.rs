@@ -1,5 +1,6 @@
-//! Tools for tests and benches (feature `testing`): holds that the test itself ends and renews, runs whose lease ends at every
-//! point, the engine alone, seeded randomness, a store that fails on purpose, and the [suite for stores](conformance).
+//! Tools for tests and benches (feature `testing`): holds that the test itself ends and renews,
+//! runs whose lease ends at every point, the engine alone, seeded randomness, a store that fails on
+//! purpose, and the [suite for stores](conformance).
 
 pub mod conformance;
 mod faulty;

@@ -3,13 +3,14 @@
 //!
 //! # Access rights
 //!
-//! With credentials, only clients with the same credentials may use the nodes that we make; without, everybody may. Clients of one
-//! chroot that have different credentials need the same list in [`acl=`](ZooKeeperAcl) (a `+` in it is `%2B` in a URL).
+//! With credentials, only clients with the same credentials may use the nodes that we make;
+//! without, everybody may. Clients of one chroot that have different credentials need the same list
+//! in [`acl=`](ZooKeeperAcl) (a `+` in it is `%2B` in a URL).
 //!
 //! # Drivers
 //!
-//! Two client libraries implement one small trait. `driver=zookeeper-async` in the URL chooses the second, which needs the feature
-//! of that name.
+//! Two client libraries implement one small trait. `driver=zookeeper-async` in the URL chooses the
+//! second, which needs the feature of that name.
 //!
 //! | property | `zookeeper-client` (default) | `zookeeper-async` |
 //! |---|---|---|

@@ -165,7 +165,8 @@ impl Changes for Faults {
                 if self.fault == Fault::TokenRepeats && asked.is_multiple_of(2) {
                     grant.token = FencingToken::new(1)?;
                 }
-                // The memory store extends nothing when a claim asks again, and proves what is left.
+                // The memory store extends nothing when a claim asks again, and proves what is
+                // left.
                 if matches!(
                     self.fault,
                     Fault::EndsEarly | Fault::NeverEnds | Fault::AskingAgainExtendsNothing

@@ -1,4 +1,5 @@
-//! The behaviour suite over every store of this crate, one table of what it came to, and attacks on these stores.
+//! The behaviour suite over every store of this crate, one table of what it came to, and attacks on
+//! these stores.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(
     clippy::duplicate_mod,

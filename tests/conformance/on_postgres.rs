@@ -43,7 +43,8 @@ pub(crate) async fn plain() -> Report {
     conformance::run(&harness).await
 }
 
-/// One connection of the pooler serves several clients, one transaction after the other, and no message arrives.
+/// One connection of the pooler serves several clients, one transaction after the other, and no
+/// message arrives.
 pub(crate) async fn through_a_pooler() -> Report {
     let server = PgServer::start_with(&["fsync=on"]);
     let pooler = PgBouncer::before(&server);

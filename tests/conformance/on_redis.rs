@@ -1,4 +1,5 @@
-//! Real Redis servers: alone, durable, with a replica, as nodes of a cluster, and as members of a quorum.
+//! Real Redis servers: alone, durable, with a replica, as nodes of a cluster, and as members of a
+//! quorum.
 
 use std::time::Duration;
 

@@ -12,7 +12,8 @@ use leasehold::zookeeper::{DriverKind, ZooKeeperMode, ZooKeeperStore};
 use crate::proxy::Proxy;
 use crate::zookeeper::{Server, options};
 
-/// Clients of one server, each behind a proxy of its own, by which it is cut off without a farewell.
+/// Clients of one server, each behind a proxy of its own, by which it is cut off without a
+/// farewell.
 struct OnServer {
     server: Arc<Server>,
     mode: ZooKeeperMode,

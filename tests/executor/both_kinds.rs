@@ -1,4 +1,5 @@
-//! A function that takes a `Tx` may be called in both kinds of run: what it does blocks, also in a run that is awaited.
+//! A function that takes a `Tx` may be called in both kinds of run: what it does blocks, also in a
+//! run that is awaited.
 
 use crate::executor_support::{Gauge, Stage, pause, poll_then_drop};
 use leasehold::run::StepError;

@@ -7,7 +7,8 @@ use crate::executor_support::{Gauge, Stage, Trace, pause, poll_once, poll_then_d
 use leasehold::run::{DebtState, EffectError};
 use leasehold::{Cause, Committed, GuardedCell, RunError};
 
-/// A run that has one of everything, with an await point before and after each, and what it leaves behind.
+/// A run that has one of everything, with an await point before and after each, and what it leaves
+/// behind.
 struct Scene {
     stage: Stage,
     cell: GuardedCell<i64>,
@@ -359,7 +360,8 @@ fn a_step_that_a_fence_refused_fences_its_run_out() {
             }
             Ok(())
         });
-        // A newer holder exists, so the first step may not be undone without a fence, although our lease looks live.
+        // A newer holder exists, so the first step may not be undone without a fence, although our
+        // lease looks live.
         let Err(RunError::Incomplete { cause, undo, .. }) = outcome else {
             panic!("{outcome:?}");
         };

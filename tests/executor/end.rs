@@ -1,4 +1,5 @@
-//! The end of a hold, with runs in progress on other threads (I5), and small clauses about runs as a whole.
+//! The end of a hold, with runs in progress on other threads (I5), and small clauses about runs as
+//! a whole.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -208,7 +208,8 @@ async fn an_awaited_run_is_explored_in_the_middle_of_its_steps() {
             Ok(())
         });
         let ran = ran.await;
-        // What is left of the step is a debt, and the local hook ran: the account is not part of the state.
+        // What is left of the step is a debt, and the local hook ran: the account is not part of
+        // the state.
         (ran, stock.load(Ordering::Relaxed))
     });
     let explored = explored.await.unwrap();

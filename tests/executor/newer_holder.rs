@@ -10,7 +10,8 @@ fn of_another_key() -> GuardedCell<i32> {
     GuardedCell::for_key("accounts/8".parse().unwrap(), 0)
 }
 
-/// The work goes wrong twice: it breaks a rule, and then a fence refuses it. `is_hidden`: it returns `Ok` all the same.
+/// The work goes wrong twice: it breaks a rule, and then a fence refuses it. `is_hidden`: it
+/// returns `Ok` all the same.
 fn ended(is_hidden: bool) -> Result<(), leasehold::Abort> {
     if is_hidden {
         Ok(())

@@ -1,4 +1,5 @@
-//! Values that panic as they are dropped: what a run captured, what a cell showed, what a panic left.
+//! Values that panic as they are dropped: what a run captured, what a cell showed, what a panic
+//! left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A process is killed at each system call of each operation (`strace`). Whatever happened before, the store is whole and the lock
-//! can be taken.
+//! A process is killed at each system call of each operation (`strace`). Whatever happened before,
+//! the store is whole and the lock can be taken.
 
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
@@ -43,8 +43,9 @@ const OTHERS: &[&str] = &[
 /// Nothing else here makes this call: it marks where an operation begins and ends.
 const MARK: &str = "getppid";
 
-/// The TTLs with which an operation is tried. Where a lock is free at its end only, the first is short, for the next one waits
-/// for it; a process that is stalled for longer than that tries again with the next.
+/// The TTLs with which an operation is tried. Where a lock is free at its end only, the first is
+/// short, for the next one waits for it; a process that is stalled for longer than that tries again
+/// with the next.
 fn ttls(options: &str) -> &'static [u64] {
     if options.contains("on_death=now") {
         &[1_000_000]
@@ -128,8 +129,8 @@ fn mark() {
     let _ = rustix::process::getppid();
 }
 
-/// The calls of an operation, each with how often the process had made it by then. `None` if the operation failed, as it does
-/// when the TTL ends before it.
+/// The calls of an operation, each with how often the process had made it by then. `None` if the
+/// operation failed, as it does when the TTL ends before it.
 pub(crate) fn calls_of(
     place: &Place,
     operation: &str,
@@ -212,7 +213,8 @@ fn killed_in(operation: &str, options: &str) -> usize {
     calls.len()
 }
 
-/// What comes of it with the first TTL that was long enough for it. An attempt that fails before its TTL is over has no excuse.
+/// What comes of it with the first TTL that was long enough for it. An attempt that fails before
+/// its TTL is over has no excuse.
 fn in_time<T>(what: &str, options: &str, attempt: impl Fn(u64) -> Option<T>) -> T {
     let clock = Clock::system().unwrap();
     for &ttl in ttls(options) {

@@ -1,7 +1,8 @@
 //! Eight processes count in one file under one lock, while they are killed and stopped at random.
 //!
-//! The counter is a log: a line for each number, with the token of its writer. A writer that was stopped beyond its lease writes
-//! late. A fence at the log refuses that; without one, it is seen as a token that is smaller than one before it.
+//! The counter is a log: a line for each number, with the token of its writer. A writer that was
+//! stopped beyond its lease writes late. A fence at the log refuses that; without one, it is seen
+//! as a token that is smaller than one before it.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -67,7 +68,8 @@ fn last(mut log: &File) -> std::io::Result<Entry> {
     Ok(Entry::parse(line.trim_end()))
 }
 
-/// The fence: whoever writes holds the file, and nothing smaller than the largest token is accepted.
+/// The fence: whoever writes holds the file, and nothing smaller than the largest token is
+/// accepted.
 fn fenced(path: &str, token: u64, is_write: bool) -> std::io::Result<bool> {
     let log = open_log(path)?;
     rustix::fs::flock(log.as_fd(), FlockOperation::LockExclusive)?;
@@ -121,7 +123,8 @@ pub(crate) fn count(url: &str, log: &str, report: &str, has_fence: bool) {
                     let before = clock.stamp();
                     tx.check()?;
                     let left = tx.remaining();
-                    // A slow write now and then, so that some are stopped here, after their last check.
+                    // A slow write now and then, so that some are stopped here, after their last
+                    // check.
                     let slow = if token.is_multiple_of(4) { 100 } else { 2 };
                     clock.sleep(Duration::from_millis(slow)).await;
                     let is_written = if has_fence {
@@ -186,7 +189,8 @@ impl<'a> Crew<'a> {
         kill_process(Pid::from_child(&self.processes[number]), signal).unwrap();
     }
 
-    /// About every quarter of a TTL one of them is killed or stopped, and those that were stopped long enough go on.
+    /// About every quarter of a TTL one of them is killed or stopped, and those that were stopped
+    /// long enough go on.
     fn strike(&mut self, dice: &mut Dice) {
         let number = dice.below(PROCESSES);
         if dice.falls(0.5) {
@@ -226,7 +230,8 @@ impl Drop for Crew<'_> {
     }
 }
 
-/// What happened: the lines of the log, and the tokens whose writers were there to say when they had written.
+/// What happened: the lines of the log, and the tokens whose writers were there to say when they
+/// had written.
 struct Counted {
     entries: Vec<Entry>,
     live: HashSet<u64>,
@@ -300,7 +305,8 @@ pub(crate) fn no_update_is_lost_behind_a_fence_whoever_is_killed_or_stopped() {
     }
 }
 
-/// The published bound: once for each run that was between its last check and its write when its lease ended.
+/// The published bound: once for each run that was between its last check and its write when its
+/// lease ended.
 pub(crate) fn without_a_fence_only_a_run_that_went_past_its_lease_overlaps() {
     let counted = counted("unfenced");
     let mut largest = 0;

@@ -1,4 +1,5 @@
-//! A process is stopped between two system calls of one step (`strace`), while others delete the file of its key and make it again.
+//! A process is stopped between two system calls of one step (`strace`), while others delete the
+//! file of its key and make it again.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
@@ -42,8 +43,8 @@ impl Drop for Traced {
     }
 }
 
-/// The stopped process has opened the file and not locked it. The file is deleted, and another process makes a new one and holds the
-/// key: the old file still says that the key is free.
+/// The stopped process has opened the file and not locked it. The file is deleted, and another
+/// process makes a new one and holds the key: the old file still says that the key is free.
 pub(crate) fn a_file_that_was_deleted_before_it_was_locked_is_not_used() {
     let ttl = u64::try_from(LONG.as_millis()).unwrap();
     let nth = {

@@ -110,7 +110,8 @@ pub(crate) fn fill(directory: &str) {
         }
         assert!(is_held(&store, &held), "{left} pages left");
         std::fs::remove_file(&filler).unwrap();
-        // Whoever got a place after the release, and did not ask again, is skipped after a second. So a new key.
+        // Whoever got a place after the release, and did not ask again, is skipped after a second.
+        // So a new key.
         let fresh: FileStore = crate::place::open(&url);
         assert!(try_once(&fresh, &format!("fresh/{left}"), LONG).is_some());
         let _ = wait(store.revoke(&ours.key, leasehold::store::Revoke::Now));

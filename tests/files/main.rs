@@ -1,10 +1,11 @@
 //! Locks in files among real processes that are killed, stopped, starved and given strange mounts.
 //!
-//! A program without libtest: it starts itself again as `worker`, so that each process has as few threads and system calls of
-//! its own as possible. `cargo test --test files -- NAME` runs the tests whose names contain NAME, `--list` names all.
+//! A program without libtest: it starts itself again as `worker`, so that each process has as few
+//! threads and system calls of its own as possible. `cargo test --test files -- NAME` runs the
+//! tests whose names contain NAME, `--list` names all.
 //!
-//! `LEASEHOLD_COUNTING_SECONDS=20` makes the two counting tests last that long, instead of ending as soon as they have seen
-//! enough.
+//! `LEASEHOLD_COUNTING_SECONDS=20` makes the two counting tests last that long, instead of ending
+//! as soon as they have seen enough.
 #![allow(clippy::unwrap_used, reason = "a failing test")]
 
 #[cfg(target_os = "linux")]

@@ -105,7 +105,8 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A shell in which file systems can be mounted that nobody else sees. `None` where the system does not allow that.
+/// A shell in which file systems can be mounted that nobody else sees. `None` where the system does
+/// not allow that.
 pub(crate) fn shell_that_mounts(script: &str) -> Option<Command> {
     let mut words = vec!["--mount"];
     if !is_root() {

@@ -1,4 +1,5 @@
-//! Many short holds of few keys, so that their files come and go: who held when, by a log that is written within the hold.
+//! Many short holds of few keys, so that their files come and go: who held when, by a log that is
+//! written within the hold.
 
 use std::collections::HashMap;
 use std::io::Write;

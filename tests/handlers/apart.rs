@@ -16,7 +16,8 @@ enum Way {
     /// These change nothing for anybody.
     Pass,
     Attach,
-    /// These change what the others see, and the others see it the same with or without a neutral one among them.
+    /// These change what the others see, and the others see it the same with or without a neutral
+    /// one among them.
     Delay(u64),
     Shorten(u64),
     Refuse,
@@ -117,7 +118,8 @@ fn play(ways: &[Way], is_busy: bool, drops: bool) -> (Vec<Vec<String>>, String) 
         };
         drop(theirs);
         until_ended(&world, "a").await;
-        // Nobody's last note is left out: the end in the background has notified all of them by then.
+        // Nobody's last note is left out: the end in the background has notified all of them by
+        // then.
         world.ours.shutdown().await;
         answer
     });

@@ -1,4 +1,5 @@
-//! The chain of handlers: order, refusal, the shared wait budget, errors, and handlers that misbehave.
+//! The chain of handlers: order, refusal, the shared wait budget, errors, and handlers that
+//! misbehave.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -28,7 +28,8 @@ async fn passes(world: &World, key: &str) -> bool {
     }
 }
 
-/// Until a look gets through. What a dropped or lost hold took is given back on a thread of its own, which no barrier waits for.
+/// Until a look gets through. What a dropped or lost hold took is given back on a thread of its
+/// own, which no barrier waits for.
 async fn until_passes(world: &World, key: &str) {
     for _ in 0..100_000 {
         if passes(world, key).await {

@@ -151,7 +151,8 @@ async fn what_went_wrong_is_counted_by_its_name() {
     seen.shows(r#"leasehold_acquire_seconds_sum{outcome="busy"}"#, 0.5);
 }
 
-/// Two callers stop waiting at once, and the event of the first reaches the metrics after that of the second.
+/// Two callers stop waiting at once, and the event of the first reaches the metrics after that of
+/// the second.
 #[tokio::test]
 async fn callers_that_stop_waiting_at_once_are_not_counted_any_more() {
     let (is_held_up, held_up) = channel();

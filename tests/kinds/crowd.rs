@@ -1,4 +1,5 @@
-//! A crowd on one key: everybody is served, and a request more for each of them is all that it costs.
+//! A crowd on one key: everybody is served, and a request more for each of them is all that it
+//! costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -136,7 +137,8 @@ async fn a_crowd_that_is_woken_asks_only_to_keep_its_places() {
     assert!(held.lease().is_live());
     let info = crowded.locks.inspect("a").await.unwrap().unwrap();
     assert_eq!(info.queue, Some(CROWD), "no place is lost");
-    // The few that are first poll every 200 ms. For the others it is about once in a second: the place of each is kept for two.
+    // The few that are first poll every 200 ms. For the others it is about once in a second: the
+    // place of each is kept for two.
     let asked = crowded.take_asked();
     assert!(asked <= 20 * CROWD, "{asked} in ten seconds");
 }

@@ -242,8 +242,8 @@ async fn a_leader_that_is_asked_to_stop_resigns_before_it_returns() {
     assert!(waiting.await.unwrap().is_none(), "a candidate stops too");
 }
 
-/// A leader that is stopped in the middle of a run, and waits after it; whether the run goes on then. What the leader returned, and
-/// how often it committed.
+/// A leader that is stopped in the middle of a run, and waits after it; whether the run goes on
+/// then. What the leader returned, and how often it committed.
 async fn stopped_in_a_run(drain: Duration, goes_on: bool) -> (Option<()>, i32) {
     let world = World::new();
     let election = world.ours.election("e");

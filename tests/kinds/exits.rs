@@ -1,4 +1,5 @@
-//! Every kind of lock through every way out: drop, panic, cancellation, shutdown, a lost key, a fence that fails.
+//! Every kind of lock through every way out: drop, panic, cancellation, shutdown, a lost key, a
+//! fence that fails.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ async fn no_kind_is_released_inside_of_its_own_run_and_each_ends_after_it() {
     }
 }
 
-/// A lease lapses in the middle of a run of any kind: the next local holder of each of its keys waits for the run.
+/// A lease lapses in the middle of a run of any kind: the next local holder of each of its keys
+/// waits for the run.
 #[tokio::test]
 async fn whatever_the_kind_the_next_local_holder_of_each_key_waits_for_a_lapsed_run() {
     for kind in ALL {
@@ -83,7 +85,8 @@ async fn whatever_the_kind_the_next_local_holder_of_each_key_waits_for_a_lapsed_
     }
 }
 
-/// A commit in doubt, whatever the kind: with a local caller that waits, nothing is handed off or released before the ttl.
+/// A commit in doubt, whatever the kind: with a local caller that waits, nothing is handed off or
+/// released before the ttl.
 #[tokio::test]
 async fn whatever_the_kind_a_hold_in_doubt_goes_to_nobody_before_its_ttl() {
     for kind in ALL {

@@ -1,4 +1,5 @@
-//! The shortest and the longest spans, at the calls that take one: an effect, or an error. Never a panic.
+//! The shortest and the longest spans, at the calls that take one: an effect, or an error. Never a
+//! panic.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;

@@ -194,7 +194,8 @@ fn ask(store: &MemoryStore, claim: &Claim) -> Option<Grant> {
 }
 
 proptest! {
-    /// While nobody dies, grants come in the order of arrival, however often and in whatever order the waiters ask.
+    /// While nobody dies, grants come in the order of arrival, however often and in whatever order
+    /// the waiters ask.
     #[test]
     fn grants_come_in_the_order_of_arrival_while_nobody_dies(
         steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 1..200),
@@ -250,8 +251,8 @@ proptest! {
         }
     }
 
-    /// Heads, holders and others die at random; whoever stays alive is served, in a time that does not depend on how many
-    /// of them died.
+    /// Heads, holders and others die at random; whoever stays alive is served, in a time that does
+    /// not depend on how many of them died.
     #[test]
     fn no_waiter_starves_when_heads_die_at_random(deaths in prop::collection::vec(any::<bool>(), 1..40)) {
         let clock = ManualClock::new();
@@ -264,7 +265,8 @@ proptest! {
         }
         let mut alive: VecDeque<_> =
             waiters.iter().filter(|(_, dies)| !dies).map(|(waiter, _)| waiter).collect();
-        // The holder is dead too: one ttl, and one place at most, before the first is served; then one after the other.
+        // The holder is dead too: one ttl, and one place at most, before the first is served; then
+        // one after the other.
         for _ in 0..15 + alive.len() {
             clock.advance(WITHIN_A_HANDOVER);
             let mut served = None;

@@ -1,4 +1,5 @@
-//! What a run under several locks leaves behind names all of them: its events, intents and debts, and who settles them finds each token.
+//! What a run under several locks leaves behind names all of them: its events, intents and debts,
+//! and who settles them finds each token.
 
 use std::sync::{Arc, Mutex};
 

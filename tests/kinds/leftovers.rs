@@ -1,5 +1,5 @@
-//! Runs that end in an unusual way (dropped, stopped, repeated, out of their turn, under a lock that was taken away) leave nothing
-//! behind.
+//! Runs that end in an unusual way (dropped, stopped, repeated, out of their turn, under a lock
+//! that was taken away) leave nothing behind.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{World, poll_and_drop, poll_once, secs, until_ended};
 use crate::yielding::yielding;
 
-/// One of two keys is revoked in the middle of a commit call: what was sent is late, and the other key is not free before its
-/// own ttl, because the commit may have been meant for it too.
+/// One of two keys is revoked in the middle of a commit call: what was sent is late, and the other
+/// key is not free before its own ttl, because the commit may have been meant for it too.
 #[tokio::test]
 async fn a_commit_under_two_locks_of_which_one_was_revoked_is_late() {
     let world = World::new();
@@ -183,7 +183,8 @@ async fn a_downgrade_that_is_dropped_at_any_await_ends_the_hold() {
     }
 }
 
-/// The scope's outer guard goes first: the hold lives until the inner one goes, and its runs with it.
+/// The scope's outer guard goes first: the hold lives until the inner one goes, and its runs with
+/// it.
 #[tokio::test]
 async fn a_reentrant_hold_lives_as_long_as_its_last_guard_in_any_order() {
     let world = World::new();

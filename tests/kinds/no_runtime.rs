@@ -254,7 +254,8 @@ fn callers_on_bare_threads_hear_of_a_shutdown_at_any_time() {
     }
 }
 
-/// A fenced compensation may take longer than a shutdown. It sleeps by tokio's timers, which need their runtime.
+/// A fenced compensation may take longer than a shutdown. It sleeps by tokio's timers, which need
+/// their runtime.
 #[test]
 fn compensations_keep_their_timers_after_a_shutdown() {
     let mut settings = Settings::default();

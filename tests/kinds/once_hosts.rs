@@ -1,6 +1,8 @@
-//! One-time jobs on hosts whose clocks are apart, whose requests are slow or lost, and which are killed.
+//! One-time jobs on hosts whose clocks are apart, whose requests are slow or lost, and which are
+//! killed.
 //!
-//! `LEASEHOLD_FIRE_TIMES=10000` sets the number of fire times; without it there are fewer, since each takes milliseconds.
+//! `LEASEHOLD_FIRE_TIMES=10000` sets the number of fire times; without it there are fewer, since
+//! each takes milliseconds.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -107,7 +109,8 @@ impl Fleet {
         job.keep(secs(3600)).wait(secs(30))
     }
 
-    /// Every host runs the job at its time, and some are killed. When their leases are over, the survivor runs it.
+    /// Every host runs the job at its time, and some are killed. When their leases are over, the
+    /// survivor runs it.
     async fn fire(&mut self, number: u32, after_death: AfterDeath) -> Runs {
         let mut dice = self.dice.clone();
         let mut runs = Runs::default();

@@ -147,7 +147,8 @@ fn with_delay(delay: std::time::Duration) -> World {
 async fn after_an_end_that_was_no_release_the_next_holder_waits_for_the_lock_delay() {
     let world = with_delay(secs(5));
     let guard = world.ours.lock("a").acquire().await.unwrap();
-    // The machine slept: no heartbeat in between. The manager finds the lease lapsed, and does not release the lock.
+    // The machine slept: no heartbeat in between. The manager finds the lease lapsed, and does not
+    // release the lock.
     world.clock.advance(secs(10));
     assert!(!guard.lease().is_live());
     let released = guard.release().await.unwrap();

@@ -205,8 +205,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Eight clients that read (even) or write (odd) ask, leave, downgrade, and lapse: at no time does a writer hold with
-    /// another, and a downgraded hold never meets a writer.
+    /// Eight clients that read (even) or write (odd) ask, leave, downgrade, and lapse: at no time
+    /// does a writer hold with another, and a downgraded hold never meets a writer.
     #[test]
     fn a_writer_never_holds_with_another(steps in prop::collection::vec(step(), 1..300)) {
         let clock = ManualClock::new();

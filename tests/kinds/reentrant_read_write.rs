@@ -83,7 +83,8 @@ async fn a_writer_that_leaves_readers_becomes_a_reader_without_a_gap() {
         lock.write(&scope).await.unwrap_err().kind(),
         ErrorKind::Invalid
     );
-    // In our process a reader enters ahead of nobody: the writer that waits in the other one is before it.
+    // In our process a reader enters ahead of nobody: the writer that waits in the other one is
+    // before it.
     assert!(poll_once(&mut writing).await.is_pending());
     assert!(matches!(
         reader.release().await,

@@ -1,4 +1,5 @@
-//! Every kind of lock says at once that it is busy, waits for as long as asked and no longer, and never without an end.
+//! Every kind of lock says at once that it is busy, waits for as long as asked and no longer, and
+//! never without an end.
 
 use std::fmt::Debug;
 use std::task::Poll;
@@ -10,7 +11,8 @@ use crate::support::{World, ms, poll_once, secs, while_time_passes};
 
 type Held<T> = Result<Option<T>, Error>;
 
-/// A call for what another process holds: one look, a wait of two seconds, and the wait of the settings.
+/// A call for what another process holds: one look, a wait of two seconds, and the wait of the
+/// settings.
 async fn is_bounded<T: Debug>(
     world: &World,
     once: impl Future<Output = Held<T>>,

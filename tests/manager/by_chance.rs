@@ -1,4 +1,5 @@
-//! The work of a blocking run may drive a runtime whose other tasks are polled on its thread: they are outside of the run.
+//! The work of a blocking run may drive a runtime whose other tasks are polled on its thread: they
+//! are outside of the run.
 
 use futures_util::FutureExt;
 use leasehold::reentrant::Scope;

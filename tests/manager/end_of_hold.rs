@@ -1,4 +1,5 @@
-//! The one end of a hold, with runs in progress, effects in doubt, and a network that loses answers (I5).
+//! The one end of a hold, with runs in progress, effects in doubt, and a network that loses answers
+//! (I5).
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
@@ -361,7 +362,8 @@ async fn one_shot_runs_can_be_spawned() {
     assert!(scene.is_free("a").await);
 }
 
-/// Behind a fence a compensation may take its time, but the page of a shutdown says how long that takes.
+/// Behind a fence a compensation may take its time, but the page of a shutdown says how long that
+/// takes.
 #[tokio::test]
 async fn a_fenced_compensation_that_never_ends_delays_a_shutdown_by_one_ttl() {
     let scene = Far::new();

@@ -1,5 +1,5 @@
-//! Three managers, one key, and a network that loses, doubles, delays and reorders: whatever happens, at no instant is more
-//! than one lease live, and tokens grow.
+//! Three managers, one key, and a network that loses, doubles, delays and reorders: whatever
+//! happens, at no instant is more than one lease live, and tokens grow.
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -103,7 +103,8 @@ impl World {
             Act::Release(n) => {
                 if let Some(guard) = self.parties[n].guard.take() {
                     let mut release = Box::pin(guard.release());
-                    // Given up after one poll if it waits for the network: the rest is the manager's.
+                    // Given up after one poll if it waits for the network: the rest is the
+                    // manager's.
                     let _ = poll_once(&mut release).await;
                 }
             }

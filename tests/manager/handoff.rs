@@ -80,7 +80,8 @@ impl Changes for Far {
         there_and_back(self.store.release(grant)).await
     }
 
-    /// A wake-up takes twice as long as an answer: who is woken is always later than who was answered.
+    /// A wake-up takes twice as long as an answer: who is woken is always later than who was
+    /// answered.
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         let woken = self.store.subscribe(claim).await?;
         Ok(Hint::new(async {
@@ -98,7 +99,8 @@ impl Changes for Far {
 /// Who had a section, under which token, in the order of the sections.
 type Order = Arc<Mutex<Vec<(usize, FencingToken)>>>;
 
-/// Each process runs `tasks` tasks, each of which has `sections` sections with nothing to do in them.
+/// Each process runs `tasks` tasks, each of which has `sections` sections with nothing to do in
+/// them.
 async fn run(
     processes: &[LockManager],
     tasks: usize,

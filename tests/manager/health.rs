@@ -1,4 +1,5 @@
-//! What a manager reports to a probe: whether its store answers, which holds are at risk, and how long nothing is granted.
+//! What a manager reports to a probe: whether its store answers, which holds are at risk, and how
+//! long nothing is granted.
 
 use leasehold::LockManager;
 use leasehold::clock::ManualClock;
@@ -57,7 +58,8 @@ async fn health_answers_a_probe_before_during_and_after_an_outage_of_the_store()
     assert!(guard.lease().is_live());
 }
 
-/// A caller whose wait is nearly over asks once more and does not wait for the answer. That says nothing of the store.
+/// A caller whose wait is nearly over asks once more and does not wait for the answer. That says
+/// nothing of the store.
 #[tokio::test]
 async fn a_caller_without_patience_does_not_make_the_store_unreachable() {
     let clock = ManualClock::new();

@@ -9,7 +9,8 @@ use tokio::task::JoinHandle;
 
 use crate::support::{World, poll_once, secs, while_time_passes};
 
-/// A run that has changed a gauge from 0 to 1 and hangs. It undoes the change when it ends without its lease.
+/// A run that has changed a gauge from 0 to 1 and hangs. It undoes the change when it ends without
+/// its lease.
 struct HangingRun {
     gauge: Arc<AtomicI64>,
     hangs: Arc<Notify>,
@@ -44,7 +45,8 @@ impl HangingRun {
     }
 }
 
-/// The lease of `first` lapses during a run. Another process gets the lock at once, and the next local caller after the run.
+/// The lease of `first` lapses during a run. Another process gets the lock at once, and the next
+/// local caller after the run.
 async fn next_local_holder_waits_for_the_run(world: &World, lock: Lock) {
     let first = lock.acquire().await.unwrap();
     let run = HangingRun::begin(first.executor()).await;

@@ -154,7 +154,8 @@ async fn a_step_that_is_described_as_the_commit_is_logged_as_a_step() {
     assert!(lines[0].contains("settle it by hand"), "{lines:?}");
 }
 
-/// Asks the manager what it holds at each line of the log, as a subscriber may that shows it beside the line.
+/// Asks the manager what it holds at each line of the log, as a subscriber may that shows it beside
+/// the line.
 struct Asking(Arc<OnceLock<LockManager>>);
 
 impl<S: tracing::Subscriber> Layer<S> for Asking {
@@ -167,7 +168,8 @@ impl<S: tracing::Subscriber> Layer<S> for Asking {
 
 #[test]
 fn a_subscriber_may_ask_the_manager_at_each_line() {
-    // Otherwise this subscriber may become the program's first, and those that keep the lines would be refused.
+    // Otherwise this subscriber may become the program's first, and those that keep the lines would
+    // be refused.
     log::keep();
     let (say, said) = std::sync::mpsc::channel();
     // The manager would wait for itself for ever.
@@ -197,7 +199,8 @@ fn a_subscriber_may_ask_the_manager_at_each_line() {
     assert_eq!(said.recv_timeout(secs(60)), Ok(true));
 }
 
-/// Panics at every warning, as a subscriber does that can write neither the line nor that it could not.
+/// Panics at every warning, as a subscriber does that can write neither the line nor that it could
+/// not.
 struct Panicking;
 
 impl<S: tracing::Subscriber> Layer<S> for Panicking {
@@ -272,7 +275,8 @@ impl std::io::Write for Own {
     }
 }
 
-/// What this thread logs from now on: the answers to its own calls, and nothing of the tests beside it.
+/// What this thread logs from now on: the answers to its own calls, and nothing of the tests beside
+/// it.
 fn own_lines() -> (
     Arc<std::sync::Mutex<Vec<u8>>>,
     tracing::subscriber::DefaultGuard,
@@ -319,7 +323,8 @@ async fn an_acquire_that_cannot_reach_its_store_says_so_once_and_says_when_it_ca
     let guard = while_time_passes(&scene, acquire).await;
     assert_eq!(count("store reachable again"), 1);
 
-    // The hold is lost, and the next acquire is answered: nobody waits for the first renewal of the next hold.
+    // The hold is lost, and the next acquire is answered: nobody waits for the first renewal of the
+    // next hold.
     scene.network.block(Operation::Renew);
     scene.pass(secs(12)).await;
     assert!(!guard.unwrap().lease().is_live());
@@ -362,7 +367,8 @@ async fn the_end_of_a_wait_is_not_called_a_time_out_of_the_store() {
         "{text}"
     );
     assert!(!text.contains("within 7"), "{text}");
-    // Of a longer wait the last request is cut short too. Why the one before had no answer says more.
+    // Of a longer wait the last request is cut short too. Why the one before had no answer says
+    // more.
     let of_long = error(800).await.unwrap_err();
     let why = std::error::Error::source(&of_long).unwrap().to_string();
     assert!(

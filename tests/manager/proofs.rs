@@ -1,4 +1,5 @@
-//! From when and for how long a manager counts what a store proved (I1, I3), on a store whose answers travel.
+//! From when and for how long a manager counts what a store proved (I1, I3), on a store whose
+//! answers travel.
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ struct Road {
     proves_nothing: bool,
     /// Whoever holds the lock releases it while a caller subscribes, and no wake-up comes of it.
     freed_at_subscription: Option<Grant>,
-    /// The next acquire arrives twice, what the first copy was granted is revoked in between, and only the second is answered.
+    /// The next acquire arrives twice, what the first copy was granted is revoked in between, and
+    /// only the second is answered.
     revoked_between_copies: bool,
     renewals: usize,
     renewed_at: u64,

@@ -1,5 +1,5 @@
-//! A store that grants nothing yet is distinguished from a holder: for a caller that asks once, for one that waits, and for one
-//! that waits behind another caller of its process.
+//! A store that grants nothing yet is distinguished from a holder: for a caller that asks once, for
+//! one that waits, and for one that waits behind another caller of its process.
 
 use leasehold::{Error, ErrorKind, Settings};
 

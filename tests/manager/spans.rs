@@ -135,7 +135,8 @@ async fn the_span_of_a_commit_whose_fence_is_still_at_work_does_not_say_that_not
     assert_eq!(spans.outcomes("lock.commit", "a", &token), ["unknown"]);
 }
 
-/// Polls a future whenever it is woken, and drops it when it has waited so often. Whether it completed.
+/// Polls a future whenever it is woken, and drops it when it has waited so often. Whether it
+/// completed.
 async fn drop_after(waits: usize, future: impl Future) -> bool {
     let mut future = pin!(future);
     let mut left = waits;

@@ -1,4 +1,5 @@
-//! A caller that nobody polls keeps a lock from nobody: its task is in another branch of a `select!`, or its runtime computes.
+//! A caller that nobody polls keeps a lock from nobody: its task is in another branch of a
+//! `select!`, or its runtime computes.
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -9,7 +10,8 @@ use tokio::sync::Notify;
 use crate::support::{World, held_and_waited_for, ms, poll_once, secs, while_time_passes};
 use crate::yielding::yielding;
 
-/// The first caller holds, and the second waits for `wait`; then the first releases, and nobody polls the second.
+/// The first caller holds, and the second waits for `wait`; then the first releases, and nobody
+/// polls the second.
 async fn released_to_the_second(
     lock: &Lock,
     wait: u64,
@@ -254,7 +256,8 @@ async fn an_acquire_of_several_keys_that_is_not_polled_keeps_none_of_them_past_i
     assert!(!held.remaining().is_zero());
 }
 
-/// The turn was that of a caller that waits for the store for longer than a called one may take to come.
+/// The turn was that of a caller that waits for the store for longer than a called one may take to
+/// come.
 #[tokio::test]
 async fn a_turn_that_nobody_takes_passes_as_early_after_a_caller_that_waited_for_long() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! The end of the lease, inside of the server's `COMMIT`: what arrives later is refused, though nobody
-//! has raised the fence.
+//! The end of the lease, inside of the server's `COMMIT`: what arrives later is refused, though
+//! nobody has raised the fence.
 
 use std::time::Duration;
 
@@ -127,8 +127,8 @@ async fn a_savepoint_of_the_work_changes_nothing_about_the_check() {
     assert_eq!(bank.cents(), 90);
 }
 
-/// The request with `COMMIT` is on its way when the lease ends, and arrives while the server still keeps
-/// the transaction.
+/// The request with `COMMIT` is on its way when the lease ends, and arrives while the server still
+/// keeps the transaction.
 #[tokio::test]
 async fn a_commit_of_a_run_that_is_delivered_after_its_lease_is_not_applied() {
     let bank = Bank::open().await;

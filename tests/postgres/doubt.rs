@@ -14,7 +14,8 @@ use crate::world::{
     ACCOUNTS, Bank, TAKE, assert_not_applied, hold, hold_for, key, take_ten, token, until,
 };
 
-/// For a run that ends with its lease, and is waited for: short, and longer than a busy machine stands still.
+/// For a run that ends with its lease, and is waited for: short, and longer than a busy machine
+/// stands still.
 const SHORT: Duration = Duration::from_secs(6);
 /// How often a scene is played when the machine stood still in it.
 const SCENES: usize = 10;
@@ -88,7 +89,8 @@ async fn a_commit_that_is_held_back_is_in_doubt_until_it_is_resolved_and_refused
     let in_doubt = done.await.unwrap_err();
     assert!(matches!(in_doubt, RunError::InDoubt { .. }), "{in_doubt:?}");
     let doubt = in_doubt.doubt().unwrap();
-    // Another process resolves it: it waits until the server has ended the transaction of the client that hangs.
+    // Another process resolves it: it waits until the server has ended the transaction of the
+    // client that hangs.
     let other = bank.fence().await;
     assert_eq!(other.resolve(&doubt).await.unwrap(), Resolution::NotApplied);
     let wire = proxy.wires().remove(0);
@@ -141,7 +143,8 @@ async fn a_doubt_about_what_was_committed_is_resolved_as_applied_again_and_again
     for _ in 0..2 {
         assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::Applied);
     }
-    // Its name is deleted when it is old and its holder is gone. Then nothing can be known, and nothing is claimed.
+    // Its name is deleted when it is old and its holder is gone. Then nothing can be known, and
+    // nothing is claimed.
     bank.psql("UPDATE leasehold.txn SET at = at - interval '8 days'; UPDATE leasehold.fence_meta SET swept_at = '-infinity'");
     assert_eq!(
         bank.psql("SELECT leasehold.sweep()"),
@@ -179,7 +182,8 @@ async fn a_work_that_does_not_end_within_the_lease_is_rolled_back_with_proof() {
         let failed = run.executor().commit(call).await.unwrap_err();
         let was_stopped = clock.stamp().since(&began) > SHORT * 85 / 100;
         if was_stopped && matches!(failed, RunError::InDoubt { .. }) {
-            // The process stood still until the lease was over: then nothing is proven, and the run says so.
+            // The process stood still until the lease was over: then nothing is proven, and the run
+            // says so.
             continue;
         }
         assert_not_applied(&failed);
@@ -327,7 +331,8 @@ async fn a_commit_that_no_standby_confirmed_is_in_doubt() {
         }
     };
     let first_that_waits = async {
-        // A background process applies the setting some time after the reload; until then a commit does not wait.
+        // A background process applies the setting some time after the reload; until then a commit
+        // does not wait.
         for _ in 0..1_000 {
             let call = fence.transaction(async move |t| {
                 t.execute("UPDATE account SET cents = cents + 1", &[])
@@ -365,7 +370,8 @@ async fn names_are_deleted_while_a_service_runs_on() {
     panic!("no name was deleted");
 }
 
-/// What waits for a standby that does not exist is ended by an operator: then it is on the primary only.
+/// What waits for a standby that does not exist is ended by an operator: then it is on the primary
+/// only.
 const END_WHAT_WAITS: &str =
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
@@ -391,7 +397,8 @@ async fn a_commit_that_is_on_the_primary_only_is_not_resolved_as_applied() {
         }
     };
     let first_that_waits = async {
-        // A background process applies the setting some time after the reload; until then a commit does not wait.
+        // A background process applies the setting some time after the reload; until then a commit
+        // does not wait.
         loop {
             let call = fence.transaction(async move |t| {
                 t.execute(TAKE, &[&1_i64]).await?;

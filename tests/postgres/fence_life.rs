@@ -1,4 +1,5 @@
-//! Fences that are not those of before: from a dump, or a copy of the database. They may lack the newest tokens.
+//! Fences that are not those of before: from a dump, or a copy of the database. They may lack the
+//! newest tokens.
 
 use leasehold::fence::Fence;
 use leasehold::{Ended, ErrorKind, RunError};

@@ -15,7 +15,8 @@ const FAILS: &str = "INSERT INTO account VALUES (1, 0)";
 /// What became of the statement that a run left behind: how many rows it changed.
 type Late = JoinHandle<Option<u64>>;
 
-/// A run whose work shares its transaction with a task, and whose own statement fails. The task sends `statement` when the test says so.
+/// A run whose work shares its transaction with a task, and whose own statement fails. The task
+/// sends `statement` when the test says so.
 async fn leaves_a_task(fence: &PgFence, statement: &'static str) -> (oneshot::Sender<()>, Late) {
     let (go, told) = oneshot::channel();
     let (task, mut tasks) = mpsc::unbounded_channel();

@@ -1,4 +1,5 @@
-//! Isolation levels, deadlocks, time-outs of the session: whatever ends a transaction is refused, with proof.
+//! Isolation levels, deadlocks, time-outs of the session: whatever ends a transaction is refused,
+//! with proof.
 
 use leasehold::RunError;
 use leasehold::fence::Fence;
@@ -10,7 +11,8 @@ use crate::world::{Bank, assert_not_applied, hold, key, take_ten, token};
 const ENTER: &str =
     "SELECT leasehold.enter(ARRAY['a'], ARRAY[1::bigint], gen_random_uuid(), 60000)";
 
-/// `enter` is to be the first statement. As the second, after one that took a snapshot, it still lets no former holder in.
+/// `enter` is to be the first statement. As the second, after one that took a snapshot, it still
+/// lets no former holder in.
 #[tokio::test]
 async fn enter_as_the_second_statement_lets_no_former_holder_in_at_any_isolation_level() {
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
@@ -142,7 +144,8 @@ async fn a_time_out_of_the_session_stays_and_what_it_ends_is_rolled_back() {
     let failed = hold(1).executor().commit(call).await.unwrap_err();
     assert_not_applied(&failed);
     assert_eq!(bank.cents(), 100);
-    // A limit that is longer than the lease is shortened for the transaction, and comes back after it.
+    // A limit that is longer than the lease is shortened for the transaction, and comes back after
+    // it.
     let limits = fence.transaction(async |t| {
         let limit = t.query_one(
             "SELECT current_setting('idle_in_transaction_session_timeout')",

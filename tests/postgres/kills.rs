@@ -223,7 +223,8 @@ async fn a_commit_that_is_in_flight_at_a_promotion_is_what_the_new_primary_shows
     }
 }
 
-/// What is promised with two primaries: each refuses the former holders that it knows of. Not that one knows of the other.
+/// What is promised with two primaries: each refuses the former holders that it knows of. Not that
+/// one knows of the other.
 #[tokio::test]
 async fn each_of_two_primaries_is_protected_against_its_own_transactions_only() {
     let pair = Pair::start().await;

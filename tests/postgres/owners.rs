@@ -47,7 +47,8 @@ impl Hostile {
         self.client.batch_execute(statements).await.unwrap();
     }
 
-    /// A schema of mallory's, with functions under the names that the schema's own call and that clients call.
+    /// A schema of mallory's, with functions under the names that the schema's own call and that
+    /// clients call.
     async fn prepare(&self) {
         let mallory = &self.mallory;
         self.run(&format!(
@@ -189,7 +190,8 @@ async fn a_schema_that_a_superuser_made_for_its_owner_is_filled_by_that_owner() 
     fence.create_schema().await.unwrap();
 }
 
-/// Makes a trigger on a table, whose function is of the session only, and has it run by the table's owner.
+/// Makes a trigger on a table, whose function is of the session only, and has it run by the table's
+/// owner.
 const TRIGGER: &str = "CREATE FUNCTION pg_temp.trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF current_user = 'postgres' THEN EXECUTE format('ALTER ROLE %I SUPERUSER', session_user); END IF; RETURN NEW; END $$;
     CREATE TRIGGER trap BEFORE INSERT ON leasehold.claim FOR EACH ROW EXECUTE FUNCTION pg_temp.trap()";
@@ -239,7 +241,8 @@ async fn a_trigger_of_another_role_and_the_right_to_make_one_are_refused() {
     }
 }
 
-/// A name with the exact types of a call is found before one of the system's catalog that needs a conversion.
+/// A name with the exact types of a call is found before one of the system's catalog that needs a
+/// conversion.
 #[tokio::test]
 async fn no_statement_calls_what_another_role_put_on_the_path_of_the_session() {
     let hostile = Hostile::in_(Locks::empty()).await;

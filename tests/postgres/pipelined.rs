@@ -44,8 +44,8 @@ async fn no_statement_of_a_former_holder_is_executed() {
     let bank = Bank::open().await;
     let fence = bank.fence().await.pipelined();
     assert_eq!(take_ten(&hold(1).executor(), &fence).await.unwrap(), 90);
-    // Nothing is prepared first, so this goes at the first poll, and still behind the fence: outside of its transaction the
-    // server would refuse it.
+    // Nothing is prepared first, so this goes at the first poll, and still behind the fence:
+    // outside of its transaction the server would refuse it.
     let call = fence.transaction(async |t| {
         t.execute_typed(TAKE, &[(&10_i64, Type::INT8)]).await?;
         t.done(())
@@ -73,7 +73,8 @@ async fn no_statement_of_a_former_holder_is_executed() {
     assert_eq!(bank.cents(), 80);
 }
 
-/// It may have ended the transaction that was refused, and what it sends after that is outside of it.
+/// It may have ended the transaction that was refused, and what it sends after that is outside of
+/// it.
 #[tokio::test]
 async fn work_that_ends_a_transaction_that_was_refused_is_in_doubt() {
     let bank = Bank::open().await;

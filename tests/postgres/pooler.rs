@@ -13,7 +13,8 @@ use crate::server::PgBouncer;
 use crate::world::{Bank, TAKE, connect, hold_for, key, take_ten, token, until};
 
 const LONG: Duration = Duration::from_secs(60);
-/// For a run that ends with its lease, and is waited for: short, and longer than a busy machine stands still.
+/// For a run that ends with its lease, and is waited for: short, and longer than a busy machine
+/// stands still.
 const SHORT: Duration = Duration::from_secs(6);
 
 /// With statements that prepare nothing. `spoil` is called just before `COMMIT` is sent.
@@ -129,8 +130,8 @@ async fn behind_a_pooler_a_dropped_run_leaves_no_transaction_open() {
     assert_eq!(bank.cents(), 100);
 }
 
-/// A pooler without support for prepared statements may lend a connection in which another client's statement has the same
-/// name. Then the run is rolled back, with proof, and never anything else.
+/// A pooler without support for prepared statements may lend a connection in which another client's
+/// statement has the same name. Then the run is rolled back, with proof, and never anything else.
 #[tokio::test]
 async fn behind_a_pooler_statements_that_are_prepared_have_a_true_outcome() {
     let bank = Bank::open().await;

@@ -25,7 +25,8 @@ async fn a_fence_is_raised_and_never_lowered() {
     );
 }
 
-/// Tokens of a store that counts from one are never larger than those of one that counts microseconds.
+/// Tokens of a store that counts from one are never larger than those of one that counts
+/// microseconds.
 #[tokio::test]
 async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_moves_its_fence() {
     const THEIRS: u64 = 1 << 50;
@@ -153,7 +154,8 @@ async fn an_acquire_waits_until_the_transaction_of_a_frozen_holder_is_ended() {
     assert!(frozen.batch_execute("COMMIT").await.is_err());
 }
 
-/// The statements are short, so that no time-out of the server ends them: the client does, at the end of the lease.
+/// The statements are short, so that no time-out of the server ends them: the client does, at the
+/// end of the lease.
 #[tokio::test]
 async fn a_zombie_that_sends_short_statements_for_ever_is_cut_off() {
     let bank = Bank::open().await;
@@ -263,7 +265,8 @@ async fn a_number_that_no_store_grants_is_no_token() {
         .unwrap();
 }
 
-/// A time-out that the role or the database sets already runs when the fence shortens it. Servers before 17 have none.
+/// A time-out that the role or the database sets already runs when the fence shortens it. Servers
+/// before 17 have none.
 #[tokio::test]
 async fn a_zombie_is_cut_off_by_the_server_also_where_a_longer_limit_was_set() {
     let bank = Bank::open().await;
@@ -309,7 +312,8 @@ async fn a_server_that_refuses_connections_is_dialled_now_and_then_however_often
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
     };
-    // Without a pause there are hundreds of dials in this time, and on a busy machine fewer of both.
+    // Without a pause there are hundreds of dials in this time, and on a busy machine fewer of
+    // both.
     let clock = leasehold::clock::Clock::system().unwrap();
     let _ = clock.timeout(Duration::from_secs(2), asking).await;
     let dials = proxy.wires().len();

@@ -13,7 +13,8 @@ use crate::server::PgServer;
 use crate::store_world::{Locks, manager};
 use crate::world::connect;
 
-/// How many waiters the crowd has, in four processes. A place is asked for again after half of the TTL, which is an hour.
+/// How many waiters the crowd has, in four processes. A place is asked for again after half of the
+/// TTL, which is an hour.
 const CROWD: usize = 400;
 
 async fn plain(locks: &Locks) -> tokio_postgres::Client {
@@ -52,7 +53,8 @@ async fn an_attempt_and_a_release_read_no_more_rows_the_longer_the_queue_is() {
         format!("{leave}; {}", ask("gen_random_uuid()", "r")),
     ] {
         let read = rows_read(&locks, &statement);
-        // A loop reads its first ten rows at once, and whoever is far behind the first 17 of those before it.
+        // A loop reads its first ten rows at once, and whoever is far behind the first 17 of those
+        // before it.
         assert!(read <= 64, "{read}: {statement}");
     }
 }
@@ -180,7 +182,8 @@ async fn a_hold_that_another_call_is_about_costs_the_others_no_renewal() {
     assert!(answers.iter().all(is_extended), "{answers:?}");
 }
 
-/// A dump reads every table for as long as it takes; whoever waits for it with a lock of a table keeps everybody out.
+/// A dump reads every table for as long as it takes; whoever waits for it with a lock of a table
+/// keeps everybody out.
 #[tokio::test]
 async fn the_schema_is_run_again_beside_a_dump_and_beside_calls() {
     let locks = Locks::open().await;

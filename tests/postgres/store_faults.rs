@@ -84,7 +84,8 @@ async fn a_promoted_standby_grants_nothing_for_max_ttl_and_renews_what_it_knows(
     while standby.psql(&format!("SELECT pg_last_wal_replay_lsn() >= '{lsn}'")) != "t" {
         breathe().await;
     }
-    // By a function call on a connection that was made before the promotion is no difference: the first ask notices.
+    // By a function call on a connection that was made before the promotion is no difference: the
+    // first ask notices.
     standby.promote();
     let after = PostgresStore::connect(&format!("{}?{query}", standby.url()))
         .await
@@ -157,7 +158,8 @@ async fn an_acquire_that_arrives_after_its_withdrawal_is_refused() {
     for wire in &wires {
         wire.set(Fate::KIND);
     }
-    // The late request has reached the server when it was carried there, and the server has answered.
+    // The late request has reached the server when it was carried there, and the server has
+    // answered.
     while wires
         .iter()
         .map(|wire| wire.carried().0)
@@ -198,7 +200,8 @@ async fn wherever_the_connection_is_cut_nothing_stays_locked_once_it_is_withdraw
     let mut grants = 0;
     let cuts = (up..=up_after).map(|at| (at, usize::MAX));
     let cuts = cuts.chain((down..=down_after).map(|at| (usize::MAX, at)));
-    // Each byte of the answers, and of the requests every third: most of them are the text of the statement.
+    // Each byte of the answers, and of the requests every third: most of them are the text of the
+    // statement.
     for (cut_up, cut_down) in cuts.filter(|(up, _)| *up == usize::MAX || up.is_multiple_of(3)) {
         let proxy = Proxy::before(server);
         let store = PostgresStore::connect(&locks.url_at(proxy.port(), ""))
@@ -265,7 +268,8 @@ async fn a_standby_that_confirms_nothing_proves_nothing() {
     assert!(matches!(renewed[..], [Renewed::Unknown(_)]), "{renewed:?}");
 }
 
-/// Whoever gives up waiting for a standby sets the server free: what waited is answered as if the standby had it.
+/// Whoever gives up waiting for a standby sets the server free: what waited is answered as if the
+/// standby had it.
 #[tokio::test]
 async fn what_waited_for_a_standby_until_nobody_demanded_it_is_in_doubt() {
     let server = PgServer::start_with(&["fsync=on"]);

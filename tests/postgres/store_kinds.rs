@@ -161,7 +161,8 @@ async fn a_file_the_environment_and_a_url_name_the_locks_of_one_database() {
     guard.release().await.unwrap();
 }
 
-/// Locks and data in one database, which one URL names: the token of the grant is the one that the fence compares.
+/// Locks and data in one database, which one URL names: the token of the grant is the one that the
+/// fence compares.
 #[tokio::test]
 async fn a_lock_of_the_database_guards_a_fenced_transaction_in_it() {
     let locks = Locks::open().await;

@@ -1,4 +1,5 @@
-//! Tables that are not those of before: of another server, from a dump, or created again. What they do not know may be held.
+//! Tables that are not those of before: of another server, from a dump, or created again. What they
+//! do not know may be held.
 
 use std::time::Duration;
 
@@ -107,7 +108,8 @@ async fn a_schema_that_is_created_again_beside_clients_grants_nothing_for_max_tt
     release(&store, &grant(&store, &claim("a")).await).await;
 }
 
-/// Nobody is connected when it is created, so it is open. A client that comes back has seen other tables.
+/// Nobody is connected when it is created, so it is open. A client that comes back has seen other
+/// tables.
 #[tokio::test]
 async fn a_client_that_saw_other_tables_closes_those_that_it_finds() {
     let locks = Locks::open().await;

@@ -41,7 +41,8 @@ async fn what_is_over_and_not_asked_for_again_is_deleted() {
     assert_eq!(locks.psql("SELECT count(*) FROM leasehold.withdrawn"), "0");
 }
 
-/// Without a message the waiter would look again when the holder's time is over, and its patience ends before that.
+/// Without a message the waiter would look again when the holder's time is over, and its patience
+/// ends before that.
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release() {
     let locks = Locks::open().await;
@@ -143,7 +144,8 @@ async fn many_holds_are_renewed_in_one_statement_and_those_that_are_gone_are_nam
     assert_eq!(locks.psql(&shortest), "t");
 }
 
-/// The first of those who wait is notified, and only it; where readers wait at the head, all of these.
+/// The first of those who wait is notified, and only it; where readers wait at the head, all of
+/// these.
 #[tokio::test]
 async fn a_release_notifies_only_those_who_can_enter() {
     let locks = Locks::open().await;
@@ -165,7 +167,8 @@ async fn a_release_notifies_only_those_who_can_enter() {
     for hint in hints {
         hint.await;
     }
-    // Messages come in the order in which they were sent, so the last of the readers would be behind theirs.
+    // Messages come in the order in which they were sent, so the last of the readers would be
+    // behind theirs.
     for hint in writer {
         assert!(futures_util::FutureExt::now_or_never(hint).is_none());
     }
@@ -199,7 +202,8 @@ async fn a_renewal_that_hangs_delays_nobody_and_keeps_its_hold() {
     assert!(matches!(store.renew(&[held]).await[..], [Renewed::Gone]));
 }
 
-/// A claim that is answered that the server grants nothing yet has no place, and listens all the same.
+/// A claim that is answered that the server grants nothing yet has no place, and listens all the
+/// same.
 #[tokio::test]
 async fn a_claim_that_listened_before_it_had_a_place_holds_under_its_label() {
     let locks = Locks::open().await;

@@ -7,8 +7,8 @@ use leasehold::store::Store;
 use crate::claims::{claim, grant, is_busy, release};
 use crate::store_world::Locks;
 
-/// A transaction that notifies fails at its end while the queue is full, as it is here for whoever sends a message. A server needs
-/// 8 GB of messages for that, which no test sends.
+/// A transaction that notifies fails at its end while the queue is full, as it is here for whoever
+/// sends a message. A server needs 8 GB of messages for that, which no test sends.
 const FULL: &str = "CREATE OR REPLACE FUNCTION pg_catalog.pg_notification_queue_usage() RETURNS float8 LANGUAGE sql AS 'SELECT 1.0::float8';
     CREATE OR REPLACE FUNCTION pg_catalog.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
       RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$;";
@@ -36,7 +36,8 @@ async fn a_full_queue_of_messages_keeps_nobody_out_and_no_lock_held() {
     }
 }
 
-/// A plan for which there is no choice is counted as dear, and a dear one is compiled: for 300 ms, at each call.
+/// A plan for which there is no choice is counted as dear, and a dear one is compiled: for 300 ms,
+/// at each call.
 #[tokio::test]
 async fn no_call_compiles_its_plans() {
     let locks = Locks::open().await;

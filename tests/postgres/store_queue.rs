@@ -80,7 +80,8 @@ async fn whoever_asks_first_after_a_holder_died_hands_over_to_the_next() {
     assert!(is_busy(&store, &last).await);
     // The holder's time is over, at a moment that no stall of this machine can move.
     locks.psql("UPDATE leasehold.claim SET ends = clock_timestamp() WHERE token IS NOT NULL");
-    // Only its requests move anything: the place of the first lasts for minutes, unless it was cut short.
+    // Only its requests move anything: the place of the first lasts for minutes, unless it was cut
+    // short.
     until("the dead place is over", async || {
         !is_busy(&store, &last).await
     })
@@ -140,7 +141,8 @@ async fn each_waiter_that_died_delays_those_behind_it_by_a_second() {
     release(&store, &grant(&store, &last).await).await;
 }
 
-/// Whoever is far behind is called, and asks rarely. Of those before it who died, nobody asks when the holder's time is over.
+/// Whoever is far behind is called, and asks rarely. Of those before it who died, nobody asks when
+/// the holder's time is over.
 #[tokio::test]
 async fn waiters_that_died_are_not_counted_among_those_who_are_before() {
     let locks = Locks::open().await;

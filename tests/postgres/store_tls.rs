@@ -15,7 +15,8 @@ use crate::world::hold;
 /// Of the process below: the URL of its server.
 const CHILD: &str = "LEASEHOLD_TEST_POSTGRES_TLS";
 
-/// Runs as a process of its own for the tests below: its certificates are those that its environment names.
+/// Runs as a process of its own for the tests below: its certificates are those that its
+/// environment names.
 #[tokio::test]
 async fn tls_client() {
     let Ok(url) = std::env::var(CHILD) else {

@@ -11,7 +11,8 @@ use crate::store_world::{Locks, manager};
 /// How often the scene is played: a machine that stands still adds a poll or a renewal.
 const SCENES: usize = 20;
 
-/// The statements that were sent through a proxy. Each is one round trip: the driver sends what belongs to it together.
+/// The statements that were sent through a proxy. Each is one round trip: the driver sends what
+/// belongs to it together.
 #[derive(Clone, Default)]
 struct Sent(Arc<Mutex<Vec<String>>>);
 
@@ -49,7 +50,8 @@ impl Sent {
         port
     }
 
-    /// Message by message: a byte that says which, and the length of the rest. The first one has no such byte.
+    /// Message by message: a byte that says which, and the length of the rest. The first one has no
+    /// such byte.
     fn carry(&self, mut client: TcpStream, mut server: TcpStream) -> io::Result<()> {
         let mut statement = String::new();
         let mut is_first = true;

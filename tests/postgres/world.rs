@@ -51,7 +51,8 @@ impl Bank {
         format!("postgres://postgres@127.0.0.1:{port}/{}", self.name)
     }
 
-    /// It waits for the transactions of former holders for as long as any of them lasts, on a busy machine too.
+    /// It waits for the transactions of former holders for as long as any of them lasts, on a busy
+    /// machine too.
     pub(crate) async fn fence(&self) -> PgFence {
         let fence = PgFence::connect(&self.url()).await.unwrap();
         fence.wait(Duration::from_secs(60))

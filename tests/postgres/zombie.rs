@@ -1,4 +1,5 @@
-//! A process that is stopped in the midst of its transaction, and goes on when another holds the lock.
+//! A process that is stopped in the midst of its transaction, and goes on when another holds the
+//! lock.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ async fn a_zombie_that_was_stopped_before_it_entered_is_fenced() {
     let zombie = Stopped::start("zombie::zombie", "enter", &bank.url());
     let fence = bank.fence().await;
     fence.raise(&key("a"), token(2)).await.unwrap();
-    // Raised, and nothing written under it yet: the zombie comes between the first read and the first write.
+    // Raised, and nothing written under it yet: the zombie comes between the first read and the
+    // first write.
     assert_eq!(zombie.finish(), "ended fenced 2");
     assert_eq!(bank.cents(), 100);
 }
@@ -76,7 +78,8 @@ fn committer() {
     });
 }
 
-/// A process that is stopped between `COMMIT` sent and answered. Its messages suffer a fate from `COMMIT` on.
+/// A process that is stopped between `COMMIT` sent and answered. Its messages suffer a fate from
+/// `COMMIT` on.
 struct Committing {
     zombie: Stopped,
     proxy: Proxy,
@@ -116,7 +119,8 @@ async fn a_commit_of_a_zombie_that_another_process_resolved_is_refused_when_it_a
     };
     let is_sent = |proxy: &Proxy| proxy.wires()[0].came() > proxy.wires()[0].carried().0;
     let commits = Committing::start(&bank, held, is_sent).await;
-    // This process is another one. It waits until the server has ended the transaction of the client that hangs.
+    // This process is another one. It waits until the server has ended the transaction of the
+    // client that hangs.
     let fence = bank.fence().await;
     let resolved = fence.resolve(&commits.doubt).await;
     assert_eq!(resolved.unwrap(), Resolution::NotApplied);

@@ -1,4 +1,5 @@
-//! Requests of one claim that overlap, and answers that come late: no vote is left behind, and no hold is taken twice.
+//! Requests of one claim that overlap, and answers that come late: no vote is left behind, and no
+//! hold is taken twice.
 
 use std::time::Duration;
 

@@ -215,7 +215,8 @@ async fn a_renewal_that_meets_a_release_leaves_no_vote() {
     let releasing = tokio::spawn(async move { released.release(&hold).await });
     settle().await;
     assert_eq!(world.keepers().await, [1, 2]);
-    // The first member has released it and says so to the renewal, before a majority has released it.
+    // The first member has released it and says so to the renewal, before a majority has released
+    // it.
     for operation in [Operation::Renew, Operation::Release] {
         for server in &world.members {
             server.network.unblock(operation);

@@ -1,5 +1,6 @@
-//! Random failures, restarts with loss of all data, lost and late requests: no two holds at a time, every token larger than
-//! the one before, and no vote that stays when nobody holds or asks. The same runs find the fault when a rule is switched off.
+//! Random failures, restarts with loss of all data, lost and late requests: no two holds at a time,
+//! every token larger than the one before, and no vote that stays when nobody holds or asks. The
+//! same runs find the fault when a rule is switched off.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use tokio::sync::oneshot;
 use crate::world::{HeldUp, Sabotage, TTL, Voter, World, claim, settle};
 
 const CLIENTS: usize = 3;
-/// How long a caller waits before it drops its request, and in how many steps time passes meanwhile.
+/// How long a caller waits before it drops its request, and in how many steps time passes
+/// meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 const STEPS: u32 = 10;
 
@@ -97,8 +99,8 @@ struct Run {
     clients: Vec<Client>,
     last: Option<FencingToken>,
     held_up: Vec<Option<oneshot::Sender<()>>>,
-    /// Since when something has been on its way to a member, and whether that was ever for so long that its withdrawal is
-    /// forgotten when it arrives.
+    /// Since when something has been on its way to a member, and whether that was ever for so long
+    /// that its withdrawal is forgotten when it arrives.
     away_since: Vec<Option<Duration>>,
     was_away_for_long: bool,
 }
@@ -110,7 +112,8 @@ impl Run {
         Clock::from(self.world.clock.clone()).stamp().since(&zero)
     }
 
-    /// Drives a request to its end, moving time on while it waits. `None` if the caller gave up and dropped it.
+    /// Drives a request to its end, moving time on while it waits. `None` if the caller gave up and
+    /// dropped it.
     async fn end<T: Send + 'static>(
         &self,
         request: impl Future<Output = T> + Send + 'static,

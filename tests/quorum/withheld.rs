@@ -1,4 +1,5 @@
-//! A hold in doubt stays with the members for its whole time, also if its manager ends earlier (I5).
+//! A hold in doubt stays with the members for its whole time, also if its manager ends earlier
+//! (I5).
 
 use leasehold::{LockManager, Settings};
 

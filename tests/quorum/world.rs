@@ -116,7 +116,8 @@ impl World {
         }
     }
 
-    /// Whether a connection to the member can be made. Without one, a request waits before it is sent.
+    /// Whether a connection to the member can be made. Without one, a request waits before it is
+    /// sent.
     pub(crate) fn connect(&self, member: usize, is_connected: bool) {
         self.members[member].connected.send_replace(is_connected);
     }

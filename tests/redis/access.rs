@@ -292,7 +292,8 @@ async fn a_missing_right_is_not_taken_for_a_slot_that_moves() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
-/// Only a value that is not ours shows that a lock is lost. An operator who corrects a right ends no hold.
+/// Only a value that is not ours shows that a lock is lost. An operator who corrects a right ends
+/// no hold.
 #[tokio::test]
 async fn a_lock_that_may_not_be_read_is_not_taken_for_lost() {
     let server = RedisServer::start();
@@ -466,7 +467,8 @@ async fn a_server_that_is_not_there_is_unavailable() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!is_busy(&store, &once(claim("a"))).await);
     server.restart();
-    // The first requests may still find the dead connection, or come before the next attempt to connect.
+    // The first requests may still find the dead connection, or come before the next attempt to
+    // connect.
     let _held = wait_for(&store, &claim("a")).await;
 }
 

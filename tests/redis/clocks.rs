@@ -1,4 +1,5 @@
-//! A server's wall clock that is ahead, is set back, or both: what it grants, for how long, and under which token.
+//! A server's wall clock that is ahead, is set back, or both: what it grants, for how long, and
+//! under which token.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Locks spread over the nodes of a cluster that stays as it is. What changes it is in `cluster_change`.
+//! Locks spread over the nodes of a cluster that stays as it is. What changes it is in
+//! `cluster_change`.
 
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ fn is_extended(renewed: &Renewed) -> bool {
     matches!(renewed, Renewed::Extended(_))
 }
 
-/// The answers of one call that every node answered in time. A node that is late by a tenth of a second is not waited for, and a
-/// busy machine holds one up now and then, but not each time.
+/// The answers of one call that every node answered in time. A node that is late by a tenth of a
+/// second is not waited for, and a busy machine holds one up now and then, but not each time.
 pub(crate) async fn on_time(mut renew: impl AsyncFnMut() -> Vec<Renewed>) -> Vec<Renewed> {
     let mut renewed = Vec::new();
     for _ in 0..20 {
@@ -202,7 +203,8 @@ async fn one_manager_holds_three_hundred_locks_of_three_nodes_and_loses_none() {
                 .unwrap(),
         );
     }
-    // Real time, since the servers count by their own: two TTLs and a half, each longer than a busy machine stands still.
+    // Real time, since the servers count by their own: two TTLs and a half, each longer than a busy
+    // machine stands still.
     Clock::system()
         .unwrap()
         .sleep(Duration::from_secs(25))
@@ -411,7 +413,8 @@ async fn tokens_promise_to_grow_where_nothing_is_copied_or_copies_are_waited_for
         let held = grant(&waiting, &claim(&name)).await;
         release(&waiting, &held).await;
     }
-    // With its replica stopped a master grants nothing, takes back what it granted, and renews nothing.
+    // With its replica stopped a master grants nothing, takes back what it granted, and renews
+    // nothing.
     let names = [cluster.names_at(0, 2)[1].clone(), cluster.name_at(1)];
     let mut held = Vec::new();
     for name in &names {

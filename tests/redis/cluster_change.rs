@@ -348,7 +348,8 @@ enum Lost {
 async fn is_next_let_in_after(ttl: Duration, query: &str, lost: Lost) -> bool {
     let mut cluster = RedisCluster::with_replicas(3);
     let name = cluster.name_at(0);
-    // Real time, since the servers count their age in whole seconds: its age is nothing that speaks against the new master.
+    // Real time, since the servers count their age in whole seconds: its age is nothing that speaks
+    // against the new master.
     when(async || cluster.nodes.iter().all(|node| uptime(node) >= 8)).await;
     let (first, asking) = (store(&cluster, query).await, store(&cluster, query).await);
     let holder = OtherHolder::holding(&first, &name, ttl).await;
@@ -396,7 +397,8 @@ async fn long_after_a_failover_a_slot_that_is_used_for_the_first_time_is_granted
     assert_eq!(cluster.nodes[0].cli(&["WAIT", "1", "10000"]), "1");
     drop(ours.release(&before).await);
     let promoted = cluster.fail_over(0);
-    // The first to meet the new master waits, with a lock that was and with one that was not held before.
+    // The first to meet the new master waits, with a lock that was and with one that was not held
+    // before.
     assert!(!matches!(
         ours.acquire(&claim_for(&names[0], SHORT)).await,
         Ok(Acquired::Granted(_))
@@ -430,7 +432,8 @@ async fn a_node_that_was_young_when_we_connected_is_not_young_for_ever() {
 
 #[tokio::test]
 async fn without_the_quarantine_a_failover_lets_two_in() {
-    // The tests above can fail: the same, switched off, with a lease that is longer than any fail-over takes.
+    // The tests above can fail: the same, switched off, with a lease that is longer than any
+    // fail-over takes.
     let query = "prefix=app&max_ttl=1m&restart_quarantine=off";
     assert!(!is_next_let_in_after(Duration::from_secs(60), query, Lost::Lock).await);
 }

@@ -1,5 +1,5 @@
-//! Crowds that one event could call together: a script calls some of them, and whoever is left is called by the next event, or by its
-//! own poll.
+//! Crowds that one event could call together: a script calls some of them, and whoever is left is
+//! called by the next event, or by its own poll.
 
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
-//! How often clients connect to a server that is of no use to them: a connection that served nobody does not hurry the next one.
+//! How often clients connect to a server that is of no use to them: a connection that served nobody
+//! does not hurry the next one.
 //!
-//! These tests count what happens within real seconds, since the pauses between connections count by real clocks.
+//! These tests count what happens within real seconds, since the pauses between connections count
+//! by real clocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +26,8 @@ fn manager(meddler: &Meddler) -> LockManager {
     LockManager::new(RedisStore::member(options).unwrap()).unwrap()
 }
 
-/// Twenty callers ask again and again until the time is over, each for the lock that `name` gives it. Returns how many times one
-/// held.
+/// Twenty callers ask again and again until the time is over, each for the lock that `name` gives
+/// it. Returns how many times one held.
 async fn holds_of_a_crowd(locks: &LockManager, name: impl Fn(u32) -> String) -> usize {
     let clock = Clock::system().unwrap();
     let end = clock.stamp().plus(WHILE_COUNTED);
@@ -71,8 +73,8 @@ async fn a_proxy_that_answers_info_by_itself_is_no_obstacle() {
     }
 }
 
-/// It chooses the server by a script's first key. The server would be read as one that hides its run, and then as another one by every
-/// script that has a key.
+/// It chooses the server by a script's first key. The server would be read as one that hides its
+/// run, and then as another one by every script that has a key.
 #[tokio::test]
 async fn a_proxy_that_passes_on_no_script_without_a_key_is_no_obstacle() {
     let server = RedisServer::start();

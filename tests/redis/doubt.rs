@@ -237,7 +237,8 @@ async fn a_commit_under_two_locks_is_resolved_whatever_their_order() {
     drop(guard);
 }
 
-/// With any other locks the record would be looked for, and the name be taken, beside the wrong key.
+/// With any other locks the record would be looked for, and the name be taken, beside the wrong
+/// key.
 #[tokio::test]
 async fn a_doubt_without_all_locks_of_its_run_is_refused() {
     let server = RedisServer::start();
@@ -375,7 +376,8 @@ async fn a_commit_that_was_applied_in_part_is_neither() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
-/// Not a test, except for the one that starts it: a process whose commit is sent through the proxy of the test.
+/// Not a test, except for the one that starts it: a process whose commit is sent through the proxy
+/// of the test.
 #[test]
 fn sender() {
     in_the_process(async |url| {
@@ -396,7 +398,8 @@ fn sender() {
     });
 }
 
-/// Stopped between the send and the answer, resolved from this process; then the late copy arrives, and the sender continues.
+/// Stopped between the send and the answer, resolved from this process; then the late copy arrives,
+/// and the sender continues.
 #[tokio::test]
 async fn a_process_that_is_stopped_before_the_answer_learns_what_another_resolved() {
     for (fate, expected, end, count) in [
@@ -444,7 +447,8 @@ async fn a_process_that_is_stopped_before_the_answer_learns_what_another_resolve
     }
 }
 
-/// Tokens of a store that counts from one are never larger than those of one that counts microseconds.
+/// Tokens of a store that counts from one are never larger than those of one that counts
+/// microseconds.
 #[tokio::test]
 async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_moves_its_fence() {
     const THEIRS: u64 = 1 << 50;

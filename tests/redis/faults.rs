@@ -1,4 +1,5 @@
-//! Answers that are lost, late, or cut off: what is in doubt is taken back, and nothing stays locked.
+//! Answers that are lost, late, or cut off: what is in doubt is taken back, and nothing stays
+//! locked.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use leasehold::{Error, ErrorKind};
 
 /// Longer than a busy machine holds an answer up.
 const PATIENT: &str = "restart_quarantine=off&timeout_millis=20000";
-/// For what is not answered. On a busy machine it gives up here and there what would have been answered.
+/// For what is not answered. On a busy machine it gives up here and there what would have been
+/// answered.
 const IMPATIENT: &str = "restart_quarantine=off&timeout_millis=1000";
 
 async fn patient(server: &RedisServer) -> RedisStore {
@@ -31,8 +33,8 @@ async fn answered<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T
     }
 }
 
-/// A store that gives up soon, and whose scripts are loaded: so that a request that is lost or late is the one that does it, and
-/// not the one that has to send the text.
+/// A store that gives up soon, and whose scripts are loaded: so that a request that is lost or late
+/// is the one that does it, and not the one that has to send the text.
 async fn impatient(url: &str) -> RedisStore {
     let store = answered(async || RedisStore::connect(url).await).await;
     let store = store.unwrap();
@@ -56,7 +58,8 @@ async fn a_stopped_server_keeps_no_lock_of_an_acquire_that_was_withdrawn() {
     let store = impatient(&server.url(IMPATIENT)).await;
     server.pause();
     let mut asked = Vec::new();
-    // Attempts whose callers ran out of patience. They come first, while the store still connects at once.
+    // Attempts whose callers ran out of patience. They come first, while the store still connects
+    // at once.
     for number in 5..10 {
         let ours = claim(&format!("k{number}"));
         let mut attempt = std::pin::pin!(store.acquire(&ours));
@@ -252,7 +255,8 @@ async fn a_connection_that_timed_out_is_thrown_away() {
     assert_eq!(looked.unwrap(), None);
     assert!(proxy.wires().len() > wires.len());
 
-    // So is one whose caller ran out of patience before the store did; but not one whose caller changed its mind.
+    // So is one whose caller ran out of patience before the store did; but not one whose caller
+    // changed its mind.
     let patient = RedisStore::connect(&proxy.url(PATIENT)).await.unwrap();
     let count = proxy.wires().len();
     {
@@ -321,7 +325,8 @@ async fn a_connection_cut_at_any_byte_leaves_no_lock_once_the_claim_is_withdrawn
     let proxy = Proxy::before(server.port());
     assert!(live(&proxy).await.1);
     let (up, down) = proxy.wires()[0].carried();
-    // The steps towards the server are short: every seventh byte; the answers are long only at the start.
+    // The steps towards the server are short: every seventh byte; the answers are long only at the
+    // start.
     let cuts_up = (0..=up + 1).step_by(7).map(|cut_up| Fate {
         cut_up,
         ..Fate::KIND
@@ -335,7 +340,8 @@ async fn a_connection_cut_at_any_byte_leaves_no_lock_once_the_claim_is_withdrawn
     let (mut cut, mut whole) = (0, 0);
     for fate in cuts_up.chain(cuts_down) {
         proxy.next(fate);
-        // Scripts are unknown in one life and known in the next, so that both ways of calling are cut.
+        // Scripts are unknown in one life and known in the next, so that both ways of calling are
+        // cut.
         if cut % 2 == 0 {
             server.cli(&["SCRIPT", "FLUSH"]);
         }
@@ -449,13 +455,15 @@ async fn a_subscriber_connection_that_went_silent_is_noticed_and_made_again() {
     let store = RedisStore::connect(&url).await.unwrap();
     let held = grant(&store, &claim_for("a", Duration::from_secs(30))).await;
     let hint = store.subscribe(&claim("a")).await.unwrap();
-    // A router on the way has forgotten the connection: nothing goes through, and nobody is notified.
+    // A router on the way has forgotten the connection: nothing goes through, and nobody is
+    // notified.
     proxy.wires().pop().unwrap().set(Fate {
         hold_up: true,
         swallow_down: true,
         ..Fate::KIND
     });
-    // Real time, since silence is known by how long it lasts: some seconds, of which the limit is far.
+    // Real time, since silence is known by how long it lasts: some seconds, of which the limit is
+    // far.
     let clock = leasehold::clock::Clock::system().unwrap();
     let noticed = clock.timeout(Duration::from_secs(60), hint).await;
     assert!(noticed.is_some(), "the silence was never noticed");
@@ -473,8 +481,8 @@ async fn a_connection_that_takes_longer_than_any_caller_waits_is_made_all_the_sa
     let proxy = Proxy::before(server.port());
     let store = RedisStore::connect(&proxy.url(PATIENT)).await.unwrap();
     let held = grant(&store, &claim_for("a", Duration::from_secs(30))).await;
-    // Real time, as a manager measures it out: enough for one question and its answer, and not for the several of which a
-    // connection is made.
+    // Real time, as a manager measures it out: enough for one question and its answer, and not for
+    // the several of which a connection is made.
     proxy.next(Fate {
         delay: Duration::from_millis(60),
         ..Fate::KIND

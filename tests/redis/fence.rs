@@ -1,4 +1,5 @@
-//! The fence in a real server: a batch is applied under the newest token, all of it and once, or not at all.
+//! The fence in a real server: a batch is applied under the newest token, all of it and once, or
+//! not at all.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ pub(crate) async fn fence(server: &RedisServer) -> RedisFence {
     RedisFence::connect(&server.url(QUERY)).await.unwrap()
 }
 
-/// A fence that soon gives up waiting for an answer. On a busy machine it may give up its first connection.
+/// A fence that soon gives up waiting for an answer. On a busy machine it may give up its first
+/// connection.
 pub(crate) async fn impatient(url: impl Fn(&str) -> String) -> RedisFence {
     loop {
         match RedisFence::connect(&url(IMPATIENT)).await {
@@ -522,13 +524,15 @@ async fn a_commit_that_the_fence_accepted_is_committed_and_fenced() {
     assert_eq!(server.cli(&["GET", "balance"]), "newer");
 }
 
-/// Not a test, except for the one that starts it: the process that the next test stops in its commit.
+/// Not a test, except for the one that starts it: the process that the next test stops in its
+/// commit.
 #[test]
 fn zombie() {
     in_the_process(async |url| {
         let store = RedisStore::connect(&url).await.unwrap();
         let fence = RedisFence::connect(&url).await.unwrap();
-        // Its own clock does not end it: what is left when the process goes on is the time that the commit has to be answered in.
+        // Its own clock does not end it: what is left when the process goes on is the time that the
+        // commit has to be answered in.
         let clock = Clock::system().unwrap();
         let held = grant(&store, &claim_for("a", Duration::from_secs(4))).await;
         let hold = TestHold::new(clock, &Settings::default(), key("a"), held.token, HOLD);
@@ -564,12 +568,14 @@ async fn a_zombie_is_refused_by_the_fence_and_its_run_says_so() {
     }
     let held = grant(&store, &ours).await;
     fence.raise(&key("a"), held.token).await.unwrap();
-    // Raised, and nothing written under it yet: the zombie comes between the first read and the first write.
+    // Raised, and nothing written under it yet: the zombie comes between the first read and the
+    // first write.
     assert_eq!(zombie.finish(), format!("ended fenced {}", held.token));
     assert_eq!(server.cli(&["EXISTS", "balance"]), "0");
 }
 
-/// Not a test, except for the one that starts it: the process that the next test stops, under two locks.
+/// Not a test, except for the one that starts it: the process that the next test stops, under two
+/// locks.
 #[test]
 fn zombie_under_two_locks() {
     in_the_process(async |url| {
@@ -588,7 +594,8 @@ async fn a_process_that_holds_two_locks_is_fenced_by_the_next_holder_of_the_seco
     let zombie = Stopped::start("fence::zombie_under_two_locks", "commit", &url);
     let fence = RedisFence::connect(&url).await.unwrap();
     let locks = LockManager::connect(&url).await.unwrap();
-    // Its time is over in the server; by its own clock something is left, in which the commit has to be answered.
+    // Its time is over in the server; by its own clock something is left, in which the commit has
+    // to be answered.
     assert_eq!(server.cli(&["PEXPIRE", "app:row/b", "1"]), "1");
     let lock = locks.lock("row/b").fence(fence.clone());
     let guard = lock.acquire_within(HOLD).await.unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! Clients that know nothing of the queue, and only poll the lock's key with `SET NX`, behind a queue that never empties.
+//! Clients that know nothing of the queue, and only poll the lock's key with `SET NX`, behind a
+//! queue that never empties.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +19,8 @@ const FRESH: &str = "prefix=app&restart_quarantine=off";
 const LOCK: &str = "app:a";
 const LINE: &str = "app:a{app:a}:line";
 
-/// As if the lock was left to others for the last time so long ago (ms); in the future: for so long from now on.
+/// As if the lock was left to others for the last time so long ago (ms); in the future: for so long
+/// from now on.
 fn left_to_others(server: &RedisServer, ago: i64) {
     let time = server.cli(&["TIME"]);
     let seconds: i64 = time.lines().next().unwrap().parse().unwrap();
@@ -36,7 +38,8 @@ async fn a_key_that_was_never_free_is_left_free_for_a_moment() {
     for waiting in [&head, &gives_up, &last] {
         assert!(is_busy(&store, waiting).await);
     }
-    // The longest gap lasts 200 ms, and a busy machine may stand still for that: its beginning is the release.
+    // The longest gap lasts 200 ms, and a busy machine may stand still for that: its beginning is
+    // the release.
     left_to_others(&server, 60_000);
     let hint = store.subscribe(&head).await.unwrap();
     release(&store, &held).await;
@@ -190,7 +193,8 @@ async fn a_client_that_polls_gets_in_behind_readers_that_overlap() {
     reading.await.unwrap();
 }
 
-/// Three processes of two callers who ask again at once; and a client that polls. It gets in within `limit`, and they go on.
+/// Three processes of two callers who ask again at once; and a client that polls. It gets in within
+/// `limit`, and they go on.
 async fn gets_in(poll: Duration, limit: Duration) {
     let server = RedisServer::start();
     let (ends, turns) = (

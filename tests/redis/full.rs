@@ -1,4 +1,5 @@
-//! A server without memory (`noeviction`): whoever holds goes on, and every end is an end. Only new claims are refused.
+//! A server without memory (`noeviction`): whoever holds goes on, and every end is an end. Only new
+//! claims are refused.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! When a server is judged: what a client leaves for those that come after a flush, and which answers it believes.
+//! When a server is judged: what a client leaves for those that come after a flush, and which
+//! answers it believes.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ async fn store(server: &RedisServer) -> RedisStore {
     RedisStore::connect(&server.url(QUERY)).await.unwrap()
 }
 
-/// Older than `max_ttl`, in whole seconds: so that it is trusted. Real time, since the server counts it.
+/// Older than `max_ttl`, in whole seconds: so that it is trusted. Real time, since the server
+/// counts it.
 async fn grow_old(server: &RedisServer, max_ttl: Duration) {
     while uptime(server) < max_ttl.as_secs() + 2 {
         breathe().await;
@@ -47,7 +49,8 @@ async fn breathe_for(span: Duration) {
     Clock::system().unwrap().sleep(span).await;
 }
 
-/// Somebody flushes the scripts, `go_on` is what the clients of the prefix do after it, and then somebody flushes the data.
+/// Somebody flushes the scripts, `go_on` is what the clients of the prefix do after it, and then
+/// somebody flushes the data.
 async fn nobody_is_let_in_too_early(go_on: impl AsyncFn(&RedisStore, &OtherHolder)) {
     let server = RedisServer::start();
     grow_old(&server, MAX_TTL).await;
@@ -139,7 +142,8 @@ async fn soon(store: &RedisStore, claim: &Claim) {
     }
 }
 
-/// The first command of a new user, twice at once: whoever comes second finds the marker of the first one closed for a moment.
+/// The first command of a new user, twice at once: whoever comes second finds the marker of the
+/// first one closed for a moment.
 #[tokio::test]
 async fn two_that_come_first_at_once_are_both_granted() {
     let server = RedisServer::start();
@@ -153,7 +157,8 @@ async fn two_that_come_first_at_once_are_both_granted() {
     }
 }
 
-/// A server that reads the first write that looks for notes in two parts, the first one of so many commands.
+/// A server that reads the first write that looks for notes in two parts, the first one of so many
+/// commands.
 #[derive(Debug)]
 struct InParts {
     port: u16,
@@ -242,7 +247,8 @@ async fn a_first_use_and_a_flush_between_two_parts_of_the_write_that_judges_are_
     }
 }
 
-/// Sent a moment after the server was known to be a master, and executed after it was deposed and promoted again.
+/// Sent a moment after the server was known to be a master, and executed after it was deposed and
+/// promoted again.
 #[tokio::test]
 async fn an_acquire_that_was_late_on_its_way_is_not_believed_if_its_server_is_not_what_it_was() {
     let server = RedisServer::start();

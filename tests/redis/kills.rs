@@ -1,7 +1,8 @@
-//! Real processes that take turns at one lock, while they are killed, stopped and cancelled at random: at every step of a handover.
+//! Real processes that take turns at one lock, while they are killed, stopped and cancelled at
+//! random: at every step of a handover.
 //!
-//! The log has a line for each hold, written by its holder. A holder that was stopped may write too late, so only lines whose
-//! writer found its lease live afterwards have to be in order.
+//! The log has a line for each hold, written by its holder. A holder that was stopped may write too
+//! late, so only lines whose writer found its lease live afterwards have to be in order.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -42,7 +43,8 @@ fn open(log: &str) -> File {
         .expect("the log")
 }
 
-/// One of the processes: two callers, one of them fair. Some of their waits are cut off at any step.
+/// One of the processes: two callers, one of them fair. Some of their waits are cut off at any
+/// step.
 #[tokio::main(flavor = "current_thread")]
 async fn take_turns(url: &str, log: &str) {
     let mut settings = Settings::default();

@@ -1,4 +1,5 @@
-//! The Redis store and its fence against real servers, which the tests start, stop and kill themselves.
+//! The Redis store and its fence against real servers, which the tests start, stop and kill
+//! themselves.
 
 #![cfg(feature = "redis")]
 

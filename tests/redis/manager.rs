@@ -164,7 +164,8 @@ async fn two_hundred_cancelled_acquires_leak_nothing() {
     let server = RedisServer::start();
     let locks = manager(&server.url(FRESH), |_| {}).await;
     let mut cut = 0;
-    // Dropped at every stage: before the first byte leaves, while the server works, with the answer unread.
+    // Dropped at every stage: before the first byte leaves, while the server works, with the answer
+    // unread.
     for round in 0.. {
         if cut == 200 {
             break;
@@ -321,7 +322,8 @@ async fn ten_thousand_locks_are_held_for_a_minute_without_a_false_loss() {
     assert_eq!(server.cli(&["KEYS", "held/*"]), "");
 }
 
-/// Whether the lock `a` is free. A busy machine may hold an answer up for longer than a manager waits by default.
+/// Whether the lock `a` is free. A busy machine may hold an answer up for longer than a manager
+/// waits by default.
 async fn is_free(locks: &LockManager) -> bool {
     loop {
         match locks.lock("a").try_acquire().await {

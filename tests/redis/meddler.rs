@@ -161,7 +161,8 @@ fn down([client, server]: &[TcpStream; 2], habit: Habit) -> std::io::Result<()> 
     }
 }
 
-/// The bytes of the next command, its first word, and its third, which says how many keys a script has.
+/// The bytes of the next command, its first word, and its third, which says how many keys a script
+/// has.
 fn command(from: &mut impl BufRead) -> std::io::Result<Option<[Vec<u8>; 3]>> {
     let (mut bytes, mut all) = (Vec::new(), Vec::new());
     let words = number(from, &mut bytes)?;

@@ -1,4 +1,5 @@
-//! Grants by message: the release that frees a lock grants it to the next in line, and the message that wakes it is the grant.
+//! Grants by message: the release that frees a lock grants it to the next in line, and the message
+//! that wakes it is the grant.
 
 use std::time::Duration;
 
@@ -135,8 +136,9 @@ async fn a_grant_by_message_ends_before_the_server_lets_another_in() {
     );
 }
 
-/// A server that counts a TTL from the begin of its script would end it before the claim's proof does, if it is stopped in
-/// between. So the end is bound to the time that the message says; by a TTL it would be a millisecond later now and then.
+/// A server that counts a TTL from the begin of its script would end it before the claim's proof
+/// does, if it is stopped in between. So the end is bound to the time that the message says; by a
+/// TTL it would be a millisecond later now and then.
 #[tokio::test]
 async fn a_grant_by_message_lasts_from_the_time_that_the_message_says() {
     let server = RedisServer::start();

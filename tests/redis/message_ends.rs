@@ -1,4 +1,5 @@
-//! A grant by message that meets something else: a caller that goes away, a second copy of the message, a client without a place.
+//! A grant by message that meets something else: a caller that goes away, a second copy of the
+//! message, a client without a place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -58,7 +59,8 @@ async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     None
 }
 
-/// Whoever is dropped, between two of its steps, while the lock is handed over to it, keeps nobody waiting and leaves nothing.
+/// Whoever is dropped, between two of its steps, while the lock is handed over to it, keeps nobody
+/// waiting and leaves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_is_dropped_at_any_step_of_a_handover_passes_the_lock_on() {
     let server = RedisServer::start();
@@ -148,7 +150,8 @@ async fn a_message_that_grants_and_arrives_twice_grants_once() {
     assert!(was_held, "no grant by message lasted to be seen");
 }
 
-/// A client that knows nothing of the queue asks without a pause while the lock is granted by messages.
+/// A client that knows nothing of the queue asks without a pause while the lock is granted by
+/// messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_without_a_place_never_holds_beside_a_grant_by_message() {
     let server = RedisServer::start();

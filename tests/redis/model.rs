@@ -1,12 +1,13 @@
-//! The Redis store beside the memory store, which is its specification: asked the same in the same order, with the same
-//! time between, both give the same answers.
+//! The Redis store beside the memory store, which is its specification: asked the same in the same
+//! order, with the same time between, both give the same answers.
 //!
-//! Claims with a place and without one wait in one queue, and locks are handed over. Two things differ, and are no part of the
-//! comparison: a revocation takes a lock from a claim that was called and has not asked in Redis only, and nobody renews or releases
-//! what it was not granted.
+//! Claims with a place and without one wait in one queue, and locks are handed over. Two things
+//! differ, and are no part of the comparison: a revocation takes a lock from a claim that was
+//! called and has not asked in Redis only, and nobody renews or releases what it was not granted.
 //!
-//! Time passes by whole steps: on the manual clock of the memory store, and in the server by moving every end that it keeps.
-//! Every span of a claim ends in the middle between two steps, so that the moments which a case takes in fact change nothing.
+//! Time passes by whole steps: on the manual clock of the memory store, and in the server by moving
+//! every end that it keeps. Every span of a claim ends in the middle between two steps, so that the
+//! moments which a case takes in fact change nothing.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -139,7 +140,8 @@ async fn ask(store: &impl Store, claim: &Claim, known: &mut Known) -> String {
     }
     match answer {
         Ok(Acquired::Granted(new)) => {
-            // The memory store gives a reader its token with the handover, and Redis when the reader asks.
+            // The memory store gives a reader its token with the handover, and Redis when the
+            // reader asks.
             let is_after = |old: &Grant| match claim.mode {
                 LockMode::Read => old.token != new.token,
                 _ => old.token < new.token,
@@ -147,7 +149,8 @@ async fn ask(store: &impl Store, claim: &Claim, known: &mut Known) -> String {
             let is_newest = known.grants.iter().all(is_after);
             let old = known.grant_of(claim);
             if old.is_some() {
-                // What its holder asks for again is renewed in Redis, and stays as it is in the memory store.
+                // What its holder asks for again is renewed in Redis, and stays as it is in the
+                // memory store.
                 let _ = store.renew(std::slice::from_ref(&new)).await;
             }
             let reported = old.map_or(is_newest, |old| old.token == new.token);
@@ -211,14 +214,16 @@ async fn take(
             let claim = pick(index)?;
             let is_withdrawn = store.withdraw(claim).await.is_ok();
             known.waiting.retain(|old| old.owner != claim.owner);
-            // The memory store hands over when a claim leaves whose hold ran out; both do when anybody asks.
+            // The memory store hands over when a claim leaves whose hold ran out; both do when
+            // anybody asks.
             format!("{is_withdrawn} {}", look(store).await)
         }
         Step::Downgrade(index) => {
             let grant = known.grant_of(pick(index)?)?;
             match store.downgrade(&grant).await {
                 Ok(now) => format!("{} {}", now.claim.mode, now.token == grant.token),
-                // An exclusive hold, or none at all: which of the two is said of a claim that is both differs.
+                // An exclusive hold, or none at all: which of the two is said of a claim that is
+                // both differs.
                 Err(error) if matches!(error.kind(), ErrorKind::Lost(_) | ErrorKind::Invalid) => {
                     "refused".to_owned()
                 }
@@ -265,7 +270,8 @@ fn asked_the_same_both_stores_give_the_same_answers() {
     let mut runner = TestRunner::new(config);
     let clock = Clock::system().unwrap();
     let compared = runner.run(&steps(), |steps| {
-        // A machine that stood still for the time of a handover compares again, and leaves the case out in the end.
+        // A machine that stood still for the time of a handover compares again, and leaves the case
+        // out in the end.
         for _ in 0..10 {
             let begun = clock.stamp();
             let compared = compare(&mut by_hand.borrow_mut(), &runtime, &redis, &steps);
@@ -347,7 +353,8 @@ fn compare(
     let memory = MemoryStore::with_clock(clock.clone());
     let mut claims = Vec::<Claim>::new();
     let (mut in_memory, mut in_redis) = (Known::default(), Known::default());
-    // A claim whose hold is gone is never granted again; which store refuses it from which moment on is its own affair.
+    // A claim whose hold is gone is never granted again; which store refuses it from which moment
+    // on is its own affair.
     let mut over = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         let chosen = match *step {

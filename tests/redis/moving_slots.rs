@@ -1,4 +1,5 @@
-//! Ends of holds in a slot that is moving to another node, so that some keys of a lock are here and some are there.
+//! Ends of holds in a slot that is moving to another node, so that some keys of a lock are here and
+//! some are there.
 
 use std::time::Duration;
 

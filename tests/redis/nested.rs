@@ -1,4 +1,5 @@
-//! Prefixes of which one begins the other: the lock `b:x` under `a` is the lock `x` under `a:b`, in everything.
+//! Prefixes of which one begins the other: the lock `b:x` under `a` is the lock `x` under `a:b`, in
+//! everything.
 
 use std::time::Duration;
 
@@ -87,7 +88,8 @@ async fn a_token_that_one_has_seen_fences_the_other() {
     assert!(outer.raise(&key(OUTER.1), token(7)).await.is_err());
 }
 
-/// A flush takes the markers of both, and a process that comes with one of them for the first time sees no trace of its own.
+/// A flush takes the markers of both, and a process that comes with one of them for the first time
+/// sees no trace of its own.
 #[tokio::test]
 async fn whoever_comes_after_a_flush_waits_for_the_holders_of_the_other() {
     const MAX_TTL: Duration = Duration::from_secs(1);
@@ -104,7 +106,8 @@ async fn whoever_comes_after_a_flush_waits_for_the_holders_of_the_other() {
             let url = server.url(&format!("prefix={prefix}&max_ttl=1s"));
             RedisStore::connect(&url).await.unwrap()
         };
-        // Real time, since the server counts its age in whole seconds: older than max_ttl, so that it is trusted.
+        // Real time, since the server counts its age in whole seconds: older than max_ttl, so that
+        // it is trusted.
         while uptime(server) < 3 {
             breathe().await;
         }

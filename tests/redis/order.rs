@@ -1,4 +1,5 @@
-//! Claims that queue in a Redis server: places that end, the order over managers, what stands in the server.
+//! Claims that queue in a Redis server: places that end, the order over managers, what stands in
+//! the server.
 //!
 //! Where a place or a hold has to be over, its end is moved in the server: no test waits for one.
 

@@ -1,4 +1,5 @@
-//! A holder of another process, for what a server may have forgotten of it, and the next one that is let in.
+//! A holder of another process, for what a server may have forgotten of it, and the next one that
+//! is let in.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ pub(crate) struct OtherHolder {
 impl OtherHolder {
     pub(crate) async fn holding(store: &RedisStore, name: &str, ttl: Duration) -> Self {
         let clock = Clock::system().unwrap();
-        // The quarantine that a server begins with is over before the lease begins: else it would end with that.
+        // The quarantine that a server begins with is over before the lease begins: else it would
+        // end with that.
         let before = wait_for(store, &claim_for(name, SHORT)).await;
         drop(store.release(&before).await);
         let ends = clock.stamp().plus(ttl);

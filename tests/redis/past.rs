@@ -1,5 +1,5 @@
-//! Servers that hide what they were: a promoted master that forgot that it was a replica, one that is master again, and one
-//! that began with a wrong clock.
+//! Servers that hide what they were: a promoted master that forgot that it was a replica, one that
+//! is master again, and one that began with a wrong clock.
 
 use std::time::Duration;
 
@@ -102,7 +102,8 @@ async fn a_master_that_is_master_again_lets_nobody_in_beside_a_holder_of_the_one
     holder.has_given_way_to(&next);
 }
 
-/// A restart with a clock that is an hour behind, and is set right a moment later: its uptime is an hour then.
+/// A restart with a clock that is an hour behind, and is set right a moment later: its uptime is an
+/// hour then.
 async fn nobody_is_let_in_after_a_restart_with_a_wrong_clock(persistence: &[&str]) {
     let mut server = RedisServer::start_with_clock(persistence);
     let holder = OtherHolder::holding(&store(&server).await, "a", MAX_TTL).await;
@@ -151,7 +152,8 @@ async fn a_prefix_that_is_new_to_a_server_that_was_flushed_is_granted_at_once() 
     assert!(is_busy(&other, &once(claim_for("a", SHORT))).await);
 }
 
-/// Deposed and promoted again while nobody sent anything: the marker and the connection are those of before.
+/// Deposed and promoted again while nobody sent anything: the marker and the connection are those
+/// of before.
 #[tokio::test]
 async fn a_connection_that_was_idle_while_its_server_was_deposed_and_promoted_again_grants_nothing()
 {

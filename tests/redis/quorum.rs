@@ -300,7 +300,8 @@ async fn a_server_with_two_addresses_has_one_vote() {
     drop(held.release().await);
 }
 
-/// What a member may have forgotten is a lease by another member's clock. So it waits for a second more, whatever is asked first.
+/// What a member may have forgotten is a lease by another member's clock. So it waits for a second
+/// more, whatever is asked first.
 #[tokio::test]
 async fn a_member_that_restarted_waits_as_long_whether_a_vote_or_an_end_is_asked_of_it_first() {
     const QUERY: &str = "prefix=app&max_ttl=500ms";

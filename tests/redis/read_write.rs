@@ -1,4 +1,5 @@
-//! Readers and writers in a Redis server: beside other clients, in one batch of renewals, over deaths and downgrades.
+//! Readers and writers in a Redis server: beside other clients, in one batch of renewals, over
+//! deaths and downgrades.
 //!
 //! Where a hold has to be over, its end is moved in the server: no test waits for one.
 

@@ -1,4 +1,5 @@
-//! Servers that forget: nothing is granted until the last lease that may have been forgotten has ended.
+//! Servers that forget: nothing is granted until the last lease that may have been forgotten has
+//! ended.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +23,8 @@ async fn store(server: &RedisServer) -> RedisStore {
     RedisStore::connect(&server.url(QUERY)).await.unwrap()
 }
 
-/// A holder, then `forget`, then another process that asks with a short TTL: it is not granted while the holder is live.
+/// A holder, then `forget`, then another process that asks with a short TTL: it is not granted
+/// while the holder is live.
 async fn nobody_is_let_in_too_early(
     server: &mut RedisServer,
     forget: impl Fn(&mut RedisServer),
@@ -68,12 +70,13 @@ async fn a_client_that_never_saw_the_server_before_the_flush_waits_too() {
     nobody_is_let_in_too_early(&mut server, flush, false).await;
 }
 
-/// The flush of a server that was there before anybody asked it, which no age shows. Who asks next connected before the flush, or
-/// after it.
+/// The flush of a server that was there before anybody asked it, which no age shows. Who asks next
+/// connected before the flush, or after it.
 async fn nobody_is_let_in_too_early_after(flush: &[&str], was_connected: bool) {
     let server = RedisServer::start();
     let store = async || RedisStore::connect(&server.url("prefix=app&max_ttl=1s")).await;
-    // Real time, since the server counts its age in whole seconds: older than max_ttl, so that it is trusted.
+    // Real time, since the server counts its age in whole seconds: older than max_ttl, so that it
+    // is trusted.
     while uptime(&server) < 3 {
         breathe().await;
     }

@@ -1,5 +1,5 @@
-//! A master that Sentinel names, and what a fail-over may have lost. The replica that is promoted has the lock's key taken
-//! away, as it would lack it had its copying been behind.
+//! A master that Sentinel names, and what a fail-over may have lost. The replica that is promoted
+//! has the lock's key taken away, as it would lack it had its copying been behind.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -133,7 +133,8 @@ impl World {
             .expect("a master")
     }
 
-    /// kill -9, and the replica takes its place: by an order, since on a busy machine a master may be silent and not dead.
+    /// kill -9, and the replica takes its place: by an order, since on a busy machine a master may
+    /// be silent and not dead.
     fn fail_over(&mut self) {
         self.master.kill();
         self.until("the replica is promoted", |world| {
@@ -174,7 +175,8 @@ async fn after_a_failover_nobody_is_let_in_before_the_last_lease_has_ended() {
 
 #[tokio::test]
 async fn without_the_quarantine_a_failover_lets_two_in() {
-    // The test above can fail: the same, switched off, with a lease that is longer than any fail-over takes.
+    // The test above can fail: the same, switched off, with a lease that is longer than any
+    // fail-over takes.
     let mut world = World::start();
     let query = "prefix=app&max_ttl=1m&restart_quarantine=off";
     assert!(!is_next_let_in_after(&mut world, Duration::from_secs(60), query).await);

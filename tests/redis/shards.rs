@@ -23,7 +23,8 @@ async fn members_come_and_go_on_a_server() {
     members_come_and_go(crew, open, "s").await;
 }
 
-/// Readers leave other keys free for a moment sooner or later. A member that joins must not wait for that.
+/// Readers leave other keys free for a moment sooner or later. A member that joins must not wait
+/// for that.
 #[tokio::test]
 async fn a_member_joins_at_any_time() {
     let server = RedisServer::start();

@@ -1,4 +1,5 @@
-//! The Redis store against a real server: turns with other clients, tokens, foreign values, wake-ups.
+//! The Redis store against a real server: turns with other clients, tokens, foreign values,
+//! wake-ups.
 
 use std::time::Duration;
 
@@ -322,7 +323,8 @@ async fn inspection_reports_label_token_and_time_left() {
     assert_eq!(record.token, Some(held.token));
     assert!(record.remaining.unwrap() <= TTL);
 
-    // Of another client's lock we know that it is held, and no more: not the label of the holder before.
+    // Of another client's lock we know that it is held, and no more: not the label of the holder
+    // before.
     release(&store, &held).await;
     server.cli(&["SET", "app:a", "other", "PX", "5000"]);
     let record = store.inspect(&key("a")).await.unwrap().unwrap();

@@ -1,7 +1,8 @@
-//! What many callers cost a server while something is down: connections, scripts and quarantines stay few.
+//! What many callers cost a server while something is down: connections, scripts and quarantines
+//! stay few.
 //!
-//! These tests count what happens within real seconds, since the servers, the limits on connecting and the polls count by real
-//! clocks.
+//! These tests count what happens within real seconds, since the servers, the limits on connecting
+//! and the polls count by real clocks.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -172,7 +173,8 @@ async fn without_polls(server: &RedisServer) -> LockManager {
     locks.unwrap().build().unwrap()
 }
 
-/// How many scripts a round of fair waiters costs, of which each holds once: those that enter the queue, and those that leave it.
+/// How many scripts a round of fair waiters costs, of which each holds once: those that enter the
+/// queue, and those that leave it.
 async fn scripts_of_a_round(waiters: u64) -> (u64, u64) {
     let server = RedisServer::start();
     let locks = without_polls(&server).await;

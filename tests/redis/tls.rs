@@ -15,7 +15,8 @@ use crate::server::{RedisServer, breathe, free_port, patiently, until};
 const CHILD: &str = "LEASEHOLD_TEST_TLS";
 const FRESH: &str = "prefix=app&restart_quarantine=off";
 
-/// Not a test, but for those that start it: a process whose certificates are those that its environment names.
+/// Not a test, but for those that start it: a process whose certificates are those that its
+/// environment names.
 #[tokio::test]
 async fn tls_client() {
     let Ok(url) = std::env::var(CHILD) else {

@@ -1,4 +1,5 @@
-//! [`Value`]: what a guarded cell of a world shows. Like a large value, it may keep the thread that drops it.
+//! [`Value`]: what a guarded cell of a world shows. Like a large value, it may keep the thread that
+//! drops it.
 
 use leasehold::GuardedCell;
 use parking_lot::Mutex;
@@ -34,8 +35,8 @@ impl Drop for Value {
     }
 }
 
-/// Whoever replaces what the cell shows now drops it, which takes `span`: time that passes after the copy has appeared and before
-/// the commit looks at its lease again.
+/// Whoever replaces what the cell shows now drops it, which takes `span`: time that passes after
+/// the copy has appeared and before the commit looks at its lease again.
 pub(crate) fn takes_long_to_replace(cell: &GuardedCell<Value>, thread: Thread, span: u64) {
     *cell.read().drop_takes.lock() = Some((thread, span));
 }

@@ -104,7 +104,8 @@ impl Doing {
 
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Coverage {
-    /// A fault of the network, by the request that it met; a fault of a node, by what its workers were doing.
+    /// A fault of the network, by the request that it met; a fault of a node, by what its workers
+    /// were doing.
     pub(crate) cells: BTreeMap<String, u64>,
     /// What must happen sometimes.
     pub(crate) sometimes: BTreeMap<&'static str, u64>,

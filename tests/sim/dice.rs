@@ -1,5 +1,5 @@
-//! [`Dice`]: the only source of chance. Each part of the world has a stream of its own, so that one more draw in one part
-//! changes nothing in another.
+//! [`Dice`]: the only source of chance. Each part of the world has a stream of its own, so that one
+//! more draw in one part changes nothing in another.
 
 /// splitmix64: small, and the same in every version of every library.
 #[derive(Clone, Debug)]

@@ -109,8 +109,8 @@ impl State {
         }
     }
 
-    /// O11: when nothing fails any more, locks are held again and again; from a single store, by every worker. A quorum has no
-    /// queue, and promises no caller its turn.
+    /// O11: when nothing fails any more, locks are held again and again; from a single store, by
+    /// every worker. A quorum has no queue, and promises no caller its turn.
     fn judge_liveness(&mut self) {
         if self.setup.shards > 0 {
             return;
@@ -122,7 +122,8 @@ impl State {
             let known = self.calm_holds.get(&(node, worker)).copied();
             let (last, count) = known.unwrap_or_default();
             all += count;
-            // A hold that was planned in the storm may begin after a stall, and take half of the calm.
+            // A hold that was planned in the storm may begin after a stall, and take half of the
+            // calm.
             let had_time = self.stalled[node] < STORM + CALM / 4;
             if count == 0 && is_alone && had_time {
                 let doing = self.doing.get(&(node, worker)).copied();

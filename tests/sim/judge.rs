@@ -1,4 +1,5 @@
-//! What is judged at the moment at which it happens: the begin of a run, of a commit, of a compensation; a release.
+//! What is judged at the moment at which it happens: the begin of a run, of a commit, of a
+//! compensation; a release.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub(crate) fn given_back(state: &mut State, node: usize, claim: &Claim) {
     }
 }
 
-/// O7: what a hold with a lock delay was in when its lease ran out stays in the store for that delay. Only who gave its lease back
-/// while it was live may release it.
+/// O7: what a hold with a lock delay was in when its lease ran out stays in the store for that
+/// delay. Only who gave its lease back while it was live may release it.
 pub(crate) fn released(state: &mut State, node: usize, claim: &Claim) {
     if state.setup.settings.lock_delay.is_zero() {
         return;
@@ -51,7 +52,8 @@ pub(crate) fn released(state: &mut State, node: usize, claim: &Claim) {
     }
 }
 
-/// I9: a writer asks to become a reader only while its lease is live. From then on other readers may be granted.
+/// I9: a writer asks to become a reader only while its lease is live. From then on other readers
+/// may be granted.
 pub(crate) fn downgrades(state: &mut State, node: usize, grant: &Grant) {
     let (key, token) = (&grant.claim.key, grant.token.number());
     let mut all = state.leases.all.iter_mut().rev();
@@ -68,8 +70,8 @@ pub(crate) fn downgrades(state: &mut State, node: usize, grant: &Grant) {
 }
 
 impl State {
-    /// O11: a release with a limit waits for runs no longer than that. Then there is one request, and what handlers may take before
-    /// and after it. The pauses of its process are not its own.
+    /// O11: a release with a limit waits for runs no longer than that. Then there is one request,
+    /// and what handlers may take before and after it. The pauses of its process are not its own.
     pub(crate) fn released_within(&mut self, node: usize, limit: Duration, begun: u64) {
         let request = self.setup.settings.request_timeout;
         let requests = if self.setup.handlers { 3 } else { 1 };
@@ -117,7 +119,8 @@ impl State {
         }
     }
 
-    /// O5 and O7: a commit begins only under a lease that is live with the budget left, and not given back.
+    /// O5 and O7: a commit begins only under a lease that is live with the budget left, and not
+    /// given back.
     pub(crate) fn commit_begins(&mut self, leases: &[usize]) {
         let budget = self.setup.settings.commit_budget.as_nanos() as u64;
         for &number in leases {
@@ -156,7 +159,8 @@ impl State {
         }
     }
 
-    /// O6: what a former holder undoes in its process comes before the next holder of this process begins.
+    /// O6: what a former holder undoes in its process comes before the next holder of this process
+    /// begins.
     pub(crate) fn undone_locally(&mut self, leases: &[usize]) {
         for &number in leases {
             let known = &self.leases.all[number];

@@ -1,6 +1,8 @@
-//! [`Leases`]: every lease that a worker ever got, and the judges that look at all of them after every step.
+//! [`Leases`]: every lease that a worker ever got, and the judges that look at all of them after
+//! every step.
 //!
-//! They use [`Lease::peek`] only: a check would mark what it finds lapsed, and so change what it judges.
+//! They use [`Lease::peek`] only: a check would mark what it finds lapsed, and so change what it
+//! judges.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +41,8 @@ pub(crate) struct Known {
     clock: ManualClock,
     ppm: i64,
     since: u64,
-    /// When the holder before it in this process began to give it on, by the process's clock; `None` for a lease from the store.
+    /// When the holder before it in this process began to give it on, by the process's clock;
+    /// `None` for a lease from the store.
     handed_off_at: Option<Stamp>,
     last: [u64; 3],
     /// A look found it past a deadline, or marked: it is over for good.
@@ -94,7 +97,8 @@ impl Known {
         left(&self.lease, &self.clock)
     }
 
-    /// How long its holder had it, if it came from another one in this process, and `max_hold` has just ended it.
+    /// How long its holder had it, if it came from another one in this process, and `max_hold` has
+    /// just ended it.
     fn ended_by_max_hold(&self, words: [u64; 3]) -> Option<Duration> {
         let begun = (self.handed_off_at).filter(|_| self.ends_for(Ended::MaxHold, words))?;
         Some(stamp(&self.clock).since(&begun))
@@ -152,13 +156,15 @@ impl State {
         number
     }
 
-    /// O9: a new hold has a larger token than every hold before; the same token is a handoff, and keeps its rules.
+    /// O9: a new hold has a larger token than every hold before; the same token is a handoff, and
+    /// keeps its rules.
     fn judge_tokens(&mut self, born: &Born<'_>, key: &Key, token: u64) {
         if born.mode != Mode::Alone {
             return;
         }
         if left(born.lease, born.clock).is_none() {
-            // The process stopped after the grant, while it raised its fence: another may hold by now.
+            // The process stopped after the grant, while it raised its fence: another may hold by
+            // now.
             self.coverage.sometimes("a guard arrived after its lease");
             return;
         }
@@ -184,7 +190,8 @@ impl State {
             format!("{key} was handed off under {token} with an effect in doubt")
         } else {
             self.coverage.sometimes("handed off");
-            // The grant is older than the first lease's birth here, and the handoff later than the begin of the last one's end.
+            // The grant is older than the first lease's birth here, and the handoff later than the
+            // begin of the last one's end.
             let ends_at = same.last().and_then(|last| last.ends_at);
             let held_for = ends_at.map(|end| end.since(&same[0].born_at));
             if held_for.is_none_or(|span| span < self.setup.settings.handoff_time) {
@@ -205,7 +212,8 @@ impl State {
 
     /// A clock of a node was wrong: every lease of that process must be over soon.
     pub(crate) fn clock_was_wrong(&mut self, node: usize) {
-        // A process that has stalled is ahead of true time: what it does next may have been decided before.
+        // A process that has stalled is ahead of true time: what it does next may have been decided
+        // before.
         let by = self.now.max(self.stalled[node])
             + self.setup.settings.ttl.as_nanos() as u64
             + self.setup.settings.lock_delay.as_nanos() as u64;
@@ -217,12 +225,14 @@ impl State {
         }
     }
 
-    /// A clock of a node is moved, by so little or so much: the next comparison of its clocks may end what it holds.
+    /// A clock of a node is moved, by so little or so much: the next comparison of its clocks may
+    /// end what it holds.
     pub(crate) fn clock_moves(&mut self, node: usize) {
         self.leases.moved_clocks.insert(node, self.awake(node));
     }
 
-    /// Whether a clock of a node was moved so lately that no heartbeat after it need have compared its clocks before now.
+    /// Whether a clock of a node was moved so lately that no heartbeat after it need have compared
+    /// its clocks before now.
     fn has_moved_a_clock(&self, node: usize) -> bool {
         let window = self.setup.settings.ttl + self.setup.settings.lock_delay;
         let moved_at = self.leases.moved_clocks.get(&node);
@@ -381,7 +391,8 @@ impl State {
             }
         }
         if ended {
-            // What was found over stays in the list until it is marked, since only the mark is final for its readers.
+            // What was found over stays in the list until it is marked, since only the mark is
+            // final for its readers.
             let all = &self.leases.all;
             self.leases
                 .active
@@ -391,8 +402,9 @@ impl State {
         self.judge_what_is_forgotten();
     }
 
-    /// O10: while nothing fails, no hold stays whose caller has gone. A process that stalls withdraws nothing, and a stall that began
-    /// in the storm may outlast it. What was sent until then may be slow and doubled, and a second copy is granted for a TTL.
+    /// O10: while nothing fails, no hold stays whose caller has gone. A process that stalls
+    /// withdraws nothing, and a stall that began in the storm may outlast it. What was sent until
+    /// then may be slow and doubled, and a second copy is granted for a TTL.
     fn judge_what_is_forgotten(&mut self) {
         let stalled = self.stalled.iter().max().copied().unwrap_or(0);
         let begin = STORM.max(stalled) + self.setup.max_ttl() + 5 * SECOND;

@@ -1,7 +1,9 @@
-//! The whole system in a simulated world: nodes with clocks of their own, a network, a nemesis, and judges.
+//! The whole system in a simulated world: nodes with clocks of their own, a network, a nemesis, and
+//! judges.
 //!
-//! One number decides everything that happens in a world. `cargo test --test sim` runs a few; the package `tests/proof/sim`
-//! runs many, some eight times as fast. A failure prints the line that repeats its own. See `src/docs/proof.md`.
+//! One number decides everything that happens in a world. `cargo test --test sim` runs a few; the
+//! package `tests/proof/sim` runs many, some eight times as fast. A failure prints the line that
+//! repeats its own. See `src/docs/proof.md`.
 
 mod cell;
 mod coverage;
@@ -59,7 +61,8 @@ const ONE_OF_SHARDS: u64 = 10;
 const COMMAND: &str =
     "cargo test --release --manifest-path tests/proof/sim/Cargo.toml --test sim --";
 
-/// Of a thread that runs worlds, in bytes: without the optimizer each nested future is moved through a frame of its own.
+/// Of a thread that runs worlds, in bytes: without the optimizer each nested future is moved
+/// through a frame of its own.
 const STACK: usize = 32 << 20;
 
 /// This many worlds or more must reach every cell of faults and states.
@@ -85,7 +88,8 @@ struct Sums {
 }
 
 fn main() -> ExitCode {
-    // Work panics on purpose here. A runtime swallows what its tasks panic with, so it is kept for the judges.
+    // Work panics on purpose here. A runtime swallows what its tasks panic with, so it is kept for
+    // the judges.
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.to_string();
         if !text.contains("as planned") {
@@ -118,7 +122,8 @@ fn smaller(setup: &Setup) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Worlds in which a stopped process does not notice the time, which no lock survives: the judges must say so, or they are blind.
+/// Worlds in which a stopped process does not notice the time, which no lock survives: the judges
+/// must say so, or they are blind.
 fn unsound_worlds_fail(store: Store) -> Result<String, String> {
     let mut last = String::new();
     for seed in 0..60 {

@@ -1,4 +1,5 @@
-//! The nemesis: the faults of processes, servers and clocks, numbered, at times that are drawn before the world begins.
+//! The nemesis: the faults of processes, servers and clocks, numbered, at times that are drawn
+//! before the world begins.
 
 use std::time::Duration;
 
@@ -273,8 +274,8 @@ impl World {
                 state.meets(Fault::ClockBack, node);
                 state.sketch_fault(node, "clock put back");
                 state.clock_moves(node);
-                // What is within the drift that is tolerated between two heartbeats cannot be seen, and costs no safety: the
-                // other strict clock still ends the lease in time.
+                // What is within the drift that is tolerated between two heartbeats cannot be seen,
+                // and costs no safety: the other strict clock still ends the lease in time.
                 if by > 550_000_000 {
                     state.clock_was_wrong(node);
                 }

@@ -1,7 +1,7 @@
 //! The network: requests and answers that are lost, doubled, slow or cut off, each on its own.
 //!
-//! A lost message is silence: its sender never learns of it. The far end executes a request when it arrives, whether or not
-//! the caller still waits.
+//! A lost message is silence: its sender never learns of it. The far end executes a request when it
+//! arrives, whether or not the caller still waits.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -202,7 +202,8 @@ impl Net {
     }
 }
 
-/// The fate of one message. Every die is thrown for every message, so that one fault switched off shifts no other.
+/// The fate of one message. Every die is thrown for every message, so that one fault switched off
+/// shifts no other.
 pub(crate) struct Fate {
     pub(crate) delay: u64,
     pub(crate) lost: bool,
@@ -254,7 +255,8 @@ impl State {
         self.at(now + fate.delay, Event::Arrive(request));
     }
 
-    /// Takes out what a process would have sent after its stall, had it not died. To be dropped outside of the lock.
+    /// Takes out what a process would have sent after its stall, had it not died. To be dropped
+    /// outside of the lock.
     pub(crate) fn take_unsent(&mut self, node: usize) -> Vec<Event> {
         let now = self.now;
         let is_unsent = |event: &Event| matches!(event, Event::Arrive(request) if request.node == node && request.leaves_at > now);

@@ -1,4 +1,5 @@
-//! [`Node`]: one simulated process: a runtime, a clock, a manager, workers. A crash drops the runtime.
+//! [`Node`]: one simulated process: a runtime, a clock, a manager, workers. A crash drops the
+//! runtime.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -146,7 +147,8 @@ pub(crate) struct Node {
     clock: ManualClock,
     ppm: i64,
     moved: u64,
-    /// By how much a stall has moved the clock ahead of true time, which catches up before the next turn.
+    /// By how much a stall has moved the clock ahead of true time, which catches up before the next
+    /// turn.
     ahead: Arc<AtomicU64>,
     alive: Option<Alive>,
 }
@@ -179,7 +181,8 @@ impl Node {
         &self.clock
     }
 
-    /// Whether a timer of this process has ended. A process that is `frozen` does not see the time pass, which no lock can survive.
+    /// Whether a timer of this process has ended. A process that is `frozen` does not see the time
+    /// pass, which no lock can survive.
     pub(crate) fn advance_to(&mut self, now: u64, frozen: bool) -> bool {
         let target = on_clock(now, self.ppm);
         let passed = target - self.moved;
@@ -390,7 +393,8 @@ impl Node {
         }));
     }
 
-    /// Ends this process without a word: nothing that its code still does as it is dropped reaches the world.
+    /// Ends this process without a word: nothing that its code still does as it is dropped reaches
+    /// the world.
     pub(crate) fn crash(&mut self) {
         let Some(alive) = self.alive.take() else {
             return;

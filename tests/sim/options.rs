@@ -49,7 +49,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Words of the form `name=value`; any other word is a filter of `cargo test`, and none of our names has it.
+    /// Words of the form `name=value`; any other word is a filter of `cargo test`, and none of our
+    /// names has it.
     pub(crate) fn read(words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             first: 0,

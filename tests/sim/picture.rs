@@ -1,4 +1,5 @@
-//! [`Picture`]: what a world was like after each of its steps, for a drawing. It judges nothing and changes nothing.
+//! [`Picture`]: what a world was like after each of its steps, for a drawing. It judges nothing and
+//! changes nothing.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ pub(crate) struct Picture {
     pub(crate) runs: Vec<Bar>,
     /// What is wrong with a node, or with a server.
     pub(crate) faults: Vec<Bar>,
-    /// How much longer than a belief the store must keep a hold: the lock delay, as a fast server counts it.
+    /// How much longer than a belief the store must keep a hold: the lock delay, as a fast server
+    /// counts it.
     pub(crate) delay: u64,
     /// The faults of now, as places in `faults`.
     open: BTreeMap<(String, &'static str), usize>,

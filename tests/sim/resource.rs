@@ -1,6 +1,8 @@
-//! [`Resource`]: what the locks protect, at the far end of the same network. It keeps a log of everything that it did.
+//! [`Resource`]: what the locks protect, at the far end of the same network. It keeps a log of
+//! everything that it did.
 //!
-//! A fence in it is the library's own [`FenceGate`]; the log shows whether that refused what it must refuse.
+//! A fence in it is the library's own [`FenceGate`]; the log shows whether that refused what it
+//! must refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 

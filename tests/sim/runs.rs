@@ -1,4 +1,5 @@
-//! [`Runs`]: the record of every guarded run, written by the work itself, and judged when no message is under way any more.
+//! [`Runs`]: the record of every guarded run, written by the work itself, and judged when no
+//! message is under way any more.
 
 use std::collections::BTreeSet;
 
@@ -232,7 +233,8 @@ impl State {
                 if self.setup.observed
                     && let Some(step) = run.steps.iter().find(|step| left(step) && !is_owed(step))
                 {
-                    // A commit in doubt keeps the steps that belong to it, and says so by its own debt.
+                    // A commit in doubt keeps the steps that belong to it, and says so by its own
+                    // debt.
                     return o4(format!("step {step} is left and no observer saw a debt"));
                 }
             }

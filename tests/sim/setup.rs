@@ -1,4 +1,5 @@
-//! [`Setup`]: everything that is drawn from a seed before the world begins, and what a replay line may switch off.
+//! [`Setup`]: everything that is drawn from a seed before the world begins, and what a replay line
+//! may switch off.
 
 use std::time::Duration;
 
@@ -77,7 +78,8 @@ pub(crate) struct Setup {
     pub(crate) workers: usize,
     pub(crate) keys: usize,
     pub(crate) fenced: bool,
-    /// Every hold is of all keys at once, or of the last one alone, so that a run under several locks may lose any of them.
+    /// Every hold is of all keys at once, or of the last one alone, so that a run under several
+    /// locks may lose any of them.
     pub(crate) is_joint: bool,
     /// The locks of the first worker of each process refuse handoffs, in both directions.
     pub(crate) refuses_handoffs: bool,
@@ -88,7 +90,8 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     pub(crate) faults: Vec<Fault>,
     pub(crate) rates: Rates,
-    /// How fast the clock of each node and of each server runs, in parts per million more than true time.
+    /// How fast the clock of each node and of each server runs, in parts per million more than true
+    /// time.
     pub(crate) node_ppm: Vec<i64>,
     pub(crate) server_ppm: Vec<i64>,
     /// The store is the shipped one for ZooKeeper, over a model of an ensemble.
@@ -100,9 +103,11 @@ pub(crate) struct Setup {
     /// That of the ensemble, in nanoseconds.
     #[cfg(feature = "zookeeper")]
     pub(crate) tick: u64,
-    /// A paused process does not notice: its clock stops too. No lock survives that, so the judges must see it fail.
+    /// A paused process does not notice: its clock stops too. No lock survives that, so the judges
+    /// must see it fail.
     pub(crate) is_unsound: bool,
-    /// Numbers of nemesis events that do not happen: the shrinker leaves out what a failure does not need.
+    /// Numbers of nemesis events that do not happen: the shrinker leaves out what a failure does
+    /// not need.
     pub(crate) skip: Vec<usize>,
     pub(crate) until: u64,
 }
@@ -141,7 +146,8 @@ impl Setup {
             if has(Fault::Drift) { drawn } else { 0 }
         };
         let node_ppm = (0..nodes).map(|_| ppm(500, true)).collect();
-        // Votes count while the members' clocks are within a second of each other, also at the end of a world.
+        // Votes count while the members' clocks are within a second of each other, also at the end
+        // of a world.
         let most = if members == 1 { 83_300 } else { 8_000 };
         let server_ppm = (0..members).map(|_| ppm(most, false)).collect();
         let settings = settings(&mut dice);

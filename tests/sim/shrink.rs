@@ -1,4 +1,5 @@
-//! The shrinker: leaves out faults, and then single events, for as long as the same judge still finds a fault.
+//! The shrinker: leaves out faults, and then single events, for as long as the same judge still
+//! finds a fault.
 
 use crate::nemesis::acts;
 use crate::setup::Setup;

@@ -1,4 +1,5 @@
-//! [`State`]: what all parts of the world share, behind one lock: true time, messages in flight, and what happened.
+//! [`State`]: what all parts of the world share, behind one lock: true time, messages in flight,
+//! and what happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use crate::setup::Setup;
 use crate::shards::Served;
 use crate::truth::{Owner, Truth};
 
-/// The shared state. The world runs on one thread: the lock is never waited for, and never held while code of the library
-/// runs that could call back.
+/// The shared state. The world runs on one thread: the lock is never waited for, and never held
+/// while code of the library runs that could call back.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Mutex<State>>);
 
@@ -48,7 +49,8 @@ pub(crate) struct State {
     pub(crate) paused: Vec<bool>,
     /// For how long each node has been paused, in true time.
     pub(crate) paused_for: Vec<u64>,
-    /// Until when code of each node has stalled its only thread: what it sends afterwards leaves then.
+    /// Until when code of each node has stalled its only thread: what it sends afterwards leaves
+    /// then.
     pub(crate) stalled: Vec<u64>,
     /// Faults have ended.
     pub(crate) is_calm: bool,

@@ -127,7 +127,8 @@ impl SimStore {
     fn gives_back(&self, claim: &Claim) {
         let mut state = self.net.shared.lock();
         if state.lives[self.net.node] == self.net.life {
-            // The tokens of single votes do not name a hold, so of a quorum it is not known what is given back.
+            // The tokens of single votes do not name a hold, so of a quorum it is not known what is
+            // given back.
             if self.is_alone {
                 let now = state.now;
                 state.truth.gives_back(*claim.owner.as_bytes(), now);
@@ -141,8 +142,9 @@ impl SimStore {
         *state.looks.entry(*claim.owner.as_bytes()).or_default() += 1;
     }
 
-    /// O11: what happens between a look and a subscription wakes nobody, so a caller looks again before it waits. To be called when
-    /// the caller begins to wait for what it has just subscribed to.
+    /// O11: what happens between a look and a subscription wakes nobody, so a caller looks again
+    /// before it waits. To be called when the caller begins to wait for what it has just subscribed
+    /// to.
     fn must_look(&self, owner: Owner) -> impl FnOnce() + Send + 'static {
         let looks = move |state: &State| state.looks.get(&owner).copied();
         let before = looks(&self.net.shared.lock());

@@ -1,7 +1,8 @@
-//! A [`Picture`] as SVG: one chart for each key, in which a deadline is a line that falls with the time and that a renewal lifts.
+//! A [`Picture`] as SVG: one chart for each key, in which a deadline is a line that falls with the
+//! time and that a renewal lifts.
 //!
-//! Grey is how long the store keeps a hold, a colour how long a node believes in it, red a belief that the store does not keep.
-//! Runs are beneath, coloured by their outcome; faults are on top.
+//! Grey is how long the store keeps a hold, a colour how long a node believes in it, red a belief
+//! that the store does not keep. Runs are beneath, coloured by their outcome; faults are on top.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -19,13 +19,14 @@ pub(crate) struct Thread {
     pub(crate) node: usize,
     pub(crate) life: u64,
     pub(crate) worker: usize,
-    /// By how much stalls have moved the clock ahead of true time, which catches up before the next turn.
+    /// By how much stalls have moved the clock ahead of true time, which catches up before the next
+    /// turn.
     pub(crate) ahead: Arc<AtomicU64>,
 }
 
 impl Thread {
-    /// Its code keeps the thread for `span`: the process's clock goes on, nothing else in it does, and the rest of the world sees
-    /// what it does afterwards at the later time.
+    /// Its code keeps the thread for `span`: the process's clock goes on, nothing else in it does,
+    /// and the rest of the world sees what it does afterwards at the later time.
     pub(crate) fn stall(&self, span: u64) {
         let mut state = self.shared.lock();
         let is_alive = state.lives[self.node] == self.life;

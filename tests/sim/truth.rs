@@ -208,7 +208,8 @@ impl Truth {
         self.owners.keys().map(|(key, token)| (key, *token))
     }
 
-    /// For how much true time the store keeps the hold with a token at least: a majority of its servers.
+    /// For how much true time the store keeps the hold with a token at least: a majority of its
+    /// servers.
     pub(crate) fn left(&self, key: &Key, token: u64) -> u64 {
         let Some(owners) = self.owners.get(&(key.clone(), token)) else {
             return 0;

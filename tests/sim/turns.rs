@@ -1,7 +1,8 @@
-//! The judge of runs in turn of one lease: one at a time, and each is undone before the turn of the next one comes.
+//! The judge of runs in turn of one lease: one at a time, and each is undone before the turn of the
+//! next one comes.
 //!
-//! A process of a world has one thread, so a run that is dropped is always undone before the next one begins. What can be seen is
-//! when the next one is woken, which may be within that drop.
+//! A process of a world has one thread, so a run that is dropped is always undone before the next
+//! one begins. What can be seen is when the next one is woken, which may be within that drop.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -252,8 +252,8 @@ pub(crate) async fn run(
     true
 }
 
-/// Asks the resource twice what became of a commit, whose request may still be under way. Nobody waits for the answers: the
-/// resource judges them.
+/// Asks the resource twice what became of a commit, whose request may still be under way. Nobody
+/// waits for the answers: the resource judges them.
 fn resolve(ctx: &Ctx, doubt: &Doubt) {
     for _ in 0..2 {
         let doubt = doubt.clone();
@@ -333,7 +333,8 @@ impl Doer {
         Ok(())
     }
 
-    /// O13: what is read under a lease is served only while the lease is live. The reader may sleep or stop in the middle.
+    /// O13: what is read under a lease is served only while the lease is live. The reader may sleep
+    /// or stop in the middle.
     async fn reads(&self, lease: &Lease) {
         let span = lease.remaining() * (self.run / 6 % 4) as u32 / 2;
         let read = lease.read(async || {
@@ -359,7 +360,8 @@ impl Doer {
         }
     }
 
-    /// O11: a run that asks for its own lock is told so at once, unless a handler takes its time: it would wait for itself.
+    /// O11: a run that asks for its own lock is told so at once, unless a handler takes its time:
+    /// it would wait for itself.
     fn asks_for_its_own(&self, tx: &AsyncTx) {
         let has_handlers = self.ctx.shared.lock().setup.handlers;
         if has_handlers || !self.run.is_multiple_of(4) {
@@ -393,7 +395,8 @@ impl Doer {
         checked
     }
 
-    /// The cell to write. Where no call commits, the stall that is planned before the call's message comes after the cell's change.
+    /// The cell to write. Where no call commits, the stall that is planned before the call's
+    /// message comes after the cell's change.
     fn cell(&self, key: &leasehold::Key, plan: &RunPlan) -> GuardedCell<Value> {
         let cell = self.ctx.cell(key);
         let span = match plan.commit {
@@ -470,8 +473,8 @@ impl Doer {
         done
     }
 
-    /// O5: neither a step nor a commit is polled again after its lease, since it could send. A commit that stopped the process
-    /// within its first poll may be, since it has sent already.
+    /// O5: neither a step nor a commit is polled again after its lease, since it could send. A
+    /// commit that stopped the process within its first poll may be, since it has sent already.
     async fn watch<F: Future>(self, may_stop: bool, call: F) -> F::Output {
         let mut call = std::pin::pin!(call);
         let (mut is_first, mut is_stopped) = (true, false);
@@ -590,7 +593,8 @@ impl Doer {
         })
     }
 
-    /// The same on the caller's thread, at one instant: it sends nothing that could be answered later.
+    /// The same on the caller's thread, at one instant: it sends nothing that could be answered
+    /// later.
     fn blocking(&self, tx: &Tx<'_>, plan: &RunPlan) -> Result<(), Abort> {
         self.begins();
         for &act in &plan.acts {

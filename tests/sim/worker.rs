@@ -1,4 +1,5 @@
-//! One worker of a process: it asks for locks of every kind, works under them, and gives them back in every way.
+//! One worker of a process: it asks for locks of every kind, works under them, and gives them back
+//! in every way.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -250,7 +251,8 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
     {
         let mut state = ctx.shared.lock();
         if is_calm {
-            // A clock that was put back at the end of the storm is found at the next heartbeat, in the calm.
+            // A clock that was put back at the end of the storm is found at the next heartbeat, in
+            // the calm.
             let is_unexplained = |number: &&usize| {
                 !state.is_believed(**number) && !state.is_lost_to_a_clock(**number)
             };

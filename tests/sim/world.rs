@@ -1,4 +1,5 @@
-//! [`World`]: the one loop of true time. There are no ticks: time moves to the next thing that can happen.
+//! [`World`]: the one loop of true time. There are no ticks: time moves to the next thing that can
+//! happen.
 
 use crate::dice::Dice;
 use crate::nemesis::{Act, acts};
@@ -41,7 +42,8 @@ pub(crate) struct Report {
     pub(crate) drawing: Option<String>,
 }
 
-/// Runs the world of a setup to its end, or to its first failure. A drawing takes as long as some worlds.
+/// Runs the world of a setup to its end, or to its first failure. A drawing takes as long as some
+/// worlds.
 pub(crate) fn simulate(setup: &Setup, with_lines: bool, draws: bool) -> Report {
     leasehold::testing::seed_random(Some(setup.seed ^ 0x5eed));
     let mut world = World::new(setup);
@@ -178,7 +180,8 @@ impl World {
         state.truth.advance_to(now);
         for (number, node) in self.nodes.iter_mut().enumerate() {
             let has_ended = node.advance_to(now, self.setup.is_unsound && state.paused[number]);
-            // It has woken a task. What is left of it was rounded up, so it may end with another event, a nanosecond before.
+            // It has woken a task. What is left of it was rounded up, so it may end with another
+            // event, a nanosecond before.
             if has_ended || self.timers[number].is_some_and(|timer| timer <= now) {
                 state.touched.insert(number);
             }
@@ -320,7 +323,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Leases keep clocks, messages keep clients: taken out, so that nothing is dropped under the lock.
+        // Leases keep clocks, messages keep clients: taken out, so that nothing is dropped under
+        // the lock.
         let mut state = self.shared.lock();
         let (queue, leases) = (
             std::mem::take(&mut state.queue),

@@ -1,7 +1,7 @@
 //! The one password of all tests, and what ends a test program that logs it.
 //!
-//! Whatever the library and its drivers log in a program that starts a server is read, at every level. A program that logs the
-//! password is aborted: a panic might be caught on its way.
+//! Whatever the library and its drivers log in a program that starts a server is read, at every
+//! level. A program that logs the password is aborted: a panic might be caught on its way.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -27,8 +27,8 @@ pub(crate) fn judge(text: &[u8]) {
     }
 }
 
-/// Reads all that is logged in this test program from now on, unless somebody does so already. Examples have logs of their
-/// own, and benches, which are optimized, measure without it.
+/// Reads all that is logged in this test program from now on, unless somebody does so already.
+/// Examples have logs of their own, and benches, which are optimized, measure without it.
 pub(crate) fn watch() {
     if !cfg!(all(test, debug_assertions)) {
         return;

@@ -71,7 +71,8 @@ impl Drop for Certificates {
     }
 }
 
-/// What a process that trusts this authority says of a URL: the test `client` of this program, which reads it from `variable`.
+/// What a process that trusts this authority says of a URL: the test `client` of this program,
+/// which reads it from `variable`.
 pub(crate) fn ask(client: &str, (variable, url): (&str, &str), trusted: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", client, "--nocapture"])

@@ -1,4 +1,5 @@
-//! What the executor's tests share: a hold in their hands, and futures that stop where the test wants.
+//! What the executor's tests share: a hold in their hands, and futures that stop where the test
+//! wants.
 
 #![allow(
     dead_code,

@@ -26,7 +26,8 @@ pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// A manual clock, a memory store that counts by it, and two managers that contend for it as two processes would.
+/// A manual clock, a memory store that counts by it, and two managers that contend for it as two
+/// processes would.
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) store: MemoryStore,
@@ -69,7 +70,8 @@ impl World {
         }
     }
 
-    /// Moves the time in steps that are shorter than a heartbeat, and lets both managers do what is due at each.
+    /// Moves the time in steps that are shorter than a heartbeat, and lets both managers do what is
+    /// due at each.
     pub(crate) async fn pass(&self, span: Duration) {
         let mut left = span;
         while !left.is_zero() {
@@ -126,7 +128,8 @@ impl Far {
         }
     }
 
-    /// Moves the time in steps that are shorter than a heartbeat, and lets the manager do what is due at each.
+    /// Moves the time in steps that are shorter than a heartbeat, and lets the manager do what is
+    /// due at each.
     pub(crate) async fn pass(&self, span: Duration) {
         let mut left = span;
         while !left.is_zero() {
@@ -152,8 +155,8 @@ pub(crate) async fn held_and_waited_for(
     (held, waiting)
 }
 
-/// Until our manager holds a key no more and the store has it back. The end of a dropped guard goes through the handlers on a
-/// thread of its own, which no barrier of the manager waits for.
+/// Until our manager holds a key no more and the store has it back. The end of a dropped guard goes
+/// through the handlers on a thread of its own, which no barrier of the manager waits for.
 pub(crate) async fn until_ended(world: &World, key: &str) {
     for _ in 0..100_000 {
         let is_held = world
@@ -202,7 +205,8 @@ pub(crate) async fn poll_once<F: Future + Unpin>(mut future: F) -> Poll<F::Outpu
     std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut future).poll(cx))).await
 }
 
-/// Polls `future` at most `times` times without ever waiting for a wake-up, then drops it. True if it completed.
+/// Polls `future` at most `times` times without ever waiting for a wake-up, then drops it. True if
+/// it completed.
 pub(crate) fn poll_and_drop<F: Future>(times: usize, future: F) -> bool {
     let mut future = pin!(future);
     let mut cx = Context::from_waker(Waker::noop());

@@ -11,8 +11,8 @@ async fn run(job: &OneTimeJob) -> JobOutcome<()> {
     job.run(done).await.unwrap()
 }
 
-/// Each fire time is done once, whether it is kept as done alone or as begun too. A host that waits sees that it is done, and runs it
-/// if it failed.
+/// Each fire time is done once, whether it is kept as done alone or as begun too. A host that waits
+/// sees that it is done, and runs it if it failed.
 pub(crate) async fn each_fire_time_is_done_once(ours: &LockManager, theirs: &LockManager) {
     for (name, after_death) in [("retry", AfterDeath::Retry), ("skip", AfterDeath::Skip)] {
         let job = |locks: &LockManager, hours: u64| {

@@ -1,5 +1,5 @@
-//! Other libraries' clients of ZooKeeper, each in a process of its own: Apache Curator from Debian's packages, and what else
-//! speaks the same lines.
+//! Other libraries' clients of ZooKeeper, each in a process of its own: Apache Curator from
+//! Debian's packages, and what else speaks the same lines.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -10,7 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::zookeeper::Server;
 
-/// Where Debian puts the libraries of Java: packages `libcurator-recipes-java` and `default-jdk-headless`.
+/// Where Debian puts the libraries of Java: packages `libcurator-recipes-java` and
+/// `default-jdk-headless`.
 const JARS: &str = "/usr/share/java";
 
 /// Another library's client, in a process of its own.

@@ -1,4 +1,5 @@
-//! Real PostgreSQL servers: ordinary processes on free loopback ports in a temporary folder, ended by their id.
+//! Real PostgreSQL servers: ordinary processes on free loopback ports in a temporary folder, ended
+//! by their id.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -22,8 +23,8 @@ use process::{answers, free_port};
 pub(crate) use process::{breathe, pause, until};
 use wall_clock::WallClock;
 
-/// A server whose data are in a temporary folder. It is not durable, unless its settings say otherwise: it survives a
-/// `kill -9` of its processes all the same.
+/// A server whose data are in a temporary folder. It is not durable, unless its settings say
+/// otherwise: it survives a `kill -9` of its processes all the same.
 pub(crate) struct PgServer {
     port: u16,
     folder: PathBuf,
@@ -462,7 +463,8 @@ fn psql(port: u16, database: &str, statements: &str) -> Result<String, String> {
     Err(text(&output.stderr))
 }
 
-/// The folder of the programs of a version that is to be tested, such as `/usr/lib/postgresql/15/bin`.
+/// The folder of the programs of a version that is to be tested, such as
+/// `/usr/lib/postgresql/15/bin`.
 const PROGRAMS: &str = "LEASEHOLD_TEST_POSTGRES";
 
 /// That, or the newest version that is installed where Debian and others put it.

@@ -1,5 +1,5 @@
-//! A TCP proxy of our own, that fails as networks do: it cuts after so many bytes, is slow, swallows answers, and holds
-//! back what was sent, to deliver it when nobody waits for it any more.
+//! A TCP proxy of our own, that fails as networks do: it cuts after so many bytes, is slow,
+//! swallows answers, and holds back what was sent, to deliver it when nobody waits for it any more.
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
@@ -47,7 +47,8 @@ pub(crate) struct Wire {
     /// Bytes that came from the client, passed on or not.
     came: Mutex<usize>,
     doubled: AtomicUsize,
-    /// Of the client and of the server, until both directions have ended: a proxy remembers all its wires.
+    /// Of the client and of the server, until both directions have ended: a proxy remembers all its
+    /// wires.
     ends: Weak<[TcpStream; 2]>,
 }
 

@@ -1,4 +1,5 @@
-//! Real Redis servers: ordinary processes on free loopback ports in a temporary folder, ended by their id.
+//! Real Redis servers: ordinary processes on free loopback ports in a temporary folder, ended by
+//! their id.
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
@@ -23,7 +24,8 @@ use wall_clock::WallClock;
 #[allow(unused_imports, reason = "each test file uses its own part")]
 pub(crate) use process::{LOOKS, breathe, free_port, pause, until};
 
-/// Longer than a busy machine holds an answer up. A URL that says how long it waits is taken as it is.
+/// Longer than a busy machine holds an answer up. A URL that says how long it waits is taken as it
+/// is.
 const PATIENT: &str = "timeout_millis=20000";
 
 /// The options of a URL, patient unless they say otherwise.
@@ -155,7 +157,8 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/0?{}", self.port, patiently(query))
     }
 
-    /// What a marker of its first database names: the beginnings of the ids of its run and of its data, and the number.
+    /// What a marker of its first database names: the beginnings of the ids of its run and of its
+    /// data, and the number.
     pub(crate) fn incarnation(&self) -> String {
         let info = self.cli(&["INFO"]);
         let field = |name: &str| {
@@ -166,7 +169,8 @@ impl RedisServer {
         format!("{}-{}-0", field("run_id"), field("master_replid"))
     }
 
-    /// Runs `redis-cli`, as an operator or a client in another language would; what it prints, trimmed.
+    /// Runs `redis-cli`, as an operator or a client in another language would; what it prints,
+    /// trimmed.
     pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         let is_user = arguments.starts_with(&["ACL", "SETUSER"]);
         let mut words = arguments

@@ -181,7 +181,8 @@ impl RedisCluster {
         }
     }
 
-    /// kill -9 of a master, and its replica takes its place, without waiting for the others to notice. Which node that is.
+    /// kill -9 of a master, and its replica takes its place, without waiting for the others to
+    /// notice. Which node that is.
     pub(crate) fn fail_over(&mut self, master: usize) -> usize {
         self.nodes[master].kill();
         let replica = self.masters + master;

@@ -1,4 +1,5 @@
-//! Members that share shards, each with a manager of its own as a process has, and a book of who owned what.
+//! Members that share shards, each with a manager of its own as a process has, and a book of who
+//! owned what.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -243,7 +244,8 @@ impl Crew {
     }
 }
 
-/// Members join, one leaves in order, and one is killed. `open` opens a store as one more process does.
+/// Members join, one leaves in order, and one is killed. `open` opens a store as one more process
+/// does.
 pub(crate) async fn members_come_and_go<S: Store + Clone>(
     mut crew: Crew,
     open: impl AsyncFn() -> S,

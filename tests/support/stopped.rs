@@ -1,4 +1,5 @@
-//! A process of a test that is stopped in the middle of its work, and continues when another process holds the lock.
+//! A process of a test that is stopped in the middle of its work, and continues when another
+//! process holds the lock.
 
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -11,7 +12,8 @@ use leasehold::run::CommitProof;
 const ADDRESS: &str = "LEASEHOLD_TEST_ADDRESS";
 const PLACE: &str = "LEASEHOLD_TEST_PLACE";
 
-/// The body of a test that is the process: with the address, or nothing, because nobody started it as that.
+/// The body of a test that is the process: with the address, or nothing, because nobody started it
+/// as that.
 pub(crate) fn in_the_process<F: Future<Output = ()>>(work: impl FnOnce(String) -> F) {
     if let Ok(address) = std::env::var(ADDRESS) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -47,7 +49,8 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    /// Starts a test of this program, by its whole name, as a process of its own, and stops it at the place.
+    /// Starts a test of this program, by its whole name, as a process of its own, and stops it at
+    /// the place.
     pub(crate) fn start(test: &str, place: &str, address: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])

@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold::clock::{Clock, Stamp};
 
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long one test may wait in all: longer than any needs on a busy machine, and shorter than tests/run.sh waits for a program.
+/// How long one test may wait in all: longer than any needs on a busy machine, and shorter than
+/// tests/run.sh waits for a program.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[allow(clippy::disallowed_methods, reason = "see above")]

@@ -1,4 +1,5 @@
-//! A wall clock of a server that a test sets: a library for `LD_PRELOAD`, compiled by the test, which reads the shift from a file.
+//! A wall clock of a server that a test sets: a library for `LD_PRELOAD`, compiled by the test,
+//! which reads the shift from a file.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! A store that is pending before and after each answer, so that a caller can be dropped at each await.
+//! A store that is pending before and after each answer, so that a caller can be dropped at each
+//! await.
 
 use leasehold::clock::ManualClock;
 use leasehold::store::{Acquired, Claim, Grant, Hint, MemoryStore, Released, Store};
@@ -16,8 +17,9 @@ pub(crate) fn yielding() -> (ManualClock, LockManager) {
     (clock, locks.build().unwrap())
 }
 
-/// Calls something again and again, and drops it after one more poll each time, until it completes: whenever it is dropped,
-/// nothing is left of it. `call` gets the number of polls, and answers whether it completed; it needs `least` polls for that.
+/// Calls something again and again, and drops it after one more poll each time, until it completes:
+/// whenever it is dropped, nothing is left of it. `call` gets the number of polls, and answers
+/// whether it completed; it needs `least` polls for that.
 pub(crate) async fn leaves_nothing_whenever_dropped(
     least: usize,
     call: impl AsyncFn(&LockManager, usize) -> bool,

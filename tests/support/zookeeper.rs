@@ -21,7 +21,8 @@ use leasehold::store::{Acquired, Claim, Grant, Label, OwnerToken, Renewed, Store
 use leasehold::zookeeper::{ZooKeeperMode, ZooKeeperOptions, ZooKeeperStore};
 pub(crate) use ports::free_port;
 
-/// The tests of `tests/zookeeper_async.rs` are those of other files once more, with the other driver.
+/// The tests of `tests/zookeeper_async.rs` are those of other files once more, with the other
+/// driver.
 const IS_BOXED: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"zookeeper_async");
 /// The servers' tick.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
@@ -29,7 +30,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(500);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 
-/// A server process with a folder of its own. Killed by its id, and its folder deleted, when it is dropped.
+/// A server process with a folder of its own. Killed by its id, and its folder deleted, when it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Mutex<Child>,
@@ -179,7 +181,8 @@ impl Ensemble {
         Self::start_with(tick, |_, port| port)
     }
 
-    /// `as_seen_by_first` gives the port at which the first server finds the quorum port of another one.
+    /// `as_seen_by_first` gives the port at which the first server finds the quorum port of another
+    /// one.
     pub(crate) fn start_with(
         tick: Duration,
         mut as_seen_by_first: impl FnMut(u32, u16) -> u16,
@@ -270,7 +273,8 @@ pub(crate) fn signal(id: u32, name: &str) {
     assert!(status.success(), "kill -{name} {id}");
 }
 
-/// This test once more, in a process of its own, with a word in its environment and its output at hand.
+/// This test once more, in a process of its own, with a word in its environment and its output at
+/// hand.
 pub(crate) fn again(module: &str, test: &str, variable: &str, word: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

@@ -1,7 +1,8 @@
 //! Circles of files that import each other.
 //!
-//! A module and one of its children may see each other; more than two files that do must be read at once to be
-//! understood. Files of different folders of one layer are in no circle at all: that is what orders the folders.
+//! A module and one of its children may see each other; more than two files that do must be read at
+//! once to be understood. Files of different folders of one layer are in no circle at all: that is
+//! what orders the folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +55,8 @@ fn arrows(tree: &Tree) -> Arrows<'_> {
     arrows
 }
 
-/// The files to which arrows lead from a file, in any number of steps. The file itself, if it is in a circle.
+/// The files to which arrows lead from a file, in any number of steps. The file itself, if it is in
+/// a circle.
 fn reached_from<'a>(file: &'a str, arrows: &Arrows<'a>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open = vec![file];

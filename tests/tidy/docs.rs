@@ -1,4 +1,5 @@
-//! The form of the rendered docs: an example fits its column, and every column of a table has a name.
+//! The form of the rendered docs: an example fits its column, and every column of a table has a
+//! name.
 
 /// The most characters of a line of an example: more would be cut off by a page of docs.rs.
 const COLUMNS: usize = 76;

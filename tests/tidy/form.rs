@@ -3,7 +3,8 @@
 use crate::paths::find;
 use crate::tokens::macros;
 
-/// The most lines of a file; 120 are normal. Docs and what is compiled for tests alone do not count.
+/// The most lines of a file; 120 are normal. Docs and what is compiled for tests alone do not
+/// count.
 const LINES: usize = 500;
 
 /// Macros of unfinished code, or left over from a search for a fault.

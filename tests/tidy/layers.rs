@@ -3,8 +3,8 @@
 use crate::paths::Segments;
 use crate::tree::{TOOL, Tree};
 
-/// Each folder of `src/` and its layer; a folder owns what is beneath it. Stores without a folder of their own have no row:
-/// every child of `store` is one, except for the files of the seam.
+/// Each folder of `src/` and its layer; a folder owns what is beneath it. Stores without a folder
+/// of their own have no row: every child of `store` is one, except for the files of the seam.
 ///
 /// | layer | what |
 /// |---|---|

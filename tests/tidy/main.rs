@@ -1,8 +1,9 @@
-//! Checks the layers of ARCHITECTURE.md with every `use` and every path in `src/` and `cli/src/`: arrows go down only, and at most two
-//! files see each other.
+//! Checks the layers of ARCHITECTURE.md with every `use` and every path in `src/` and `cli/src/`:
+//! arrows go down only, and at most two files see each other.
 //!
-//! Re-exports are followed to where a name is defined, therefore a short path hides nothing. Comments, strings and what
-//! is compiled for tests alone do not count. The rules themselves are tested on small trees that break one of them.
+//! Re-exports are followed to where a name is defined, therefore a short path hides nothing.
+//! Comments, strings and what is compiled for tests alone do not count. The rules themselves are
+//! tested on small trees that break one of them.
 
 #![allow(
     clippy::unwrap_used,
@@ -118,8 +119,8 @@ fn every_alert_has_its_chapter_and_every_metric_exists() {
     ));
 }
 
-/// With Prometheus' own program, where it is installed: each alert fires for its fault, and for nothing
-/// else.
+/// With Prometheus' own program, where it is installed: each alert fires for its fault, and for
+/// nothing else.
 #[test]
 fn prometheus_reads_the_alerts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/grafana");

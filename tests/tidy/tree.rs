@@ -17,8 +17,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The tree of files, each with its name and its text: `lease/words.rs` is in `src/`, `cli/main.rs` in `cli/src/`. Files of tests are
-    /// left out.
+    /// The tree of files, each with its name and its text: `lease/words.rs` is in `src/`,
+    /// `cli/main.rs` in `cli/src/`. Files of tests are left out.
     pub(crate) fn of<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Self {
         let mut tree = Self {
             modules: BTreeMap::new(),
@@ -92,7 +92,8 @@ impl Tree {
     }
 }
 
-/// `lease/words.rs` is `lease::words`, `lease/mod.rs` is `lease`, `lib.rs` is the root, `cli/main.rs` that of the tool.
+/// `lease/words.rs` is `lease::words`, `lease/mod.rs` is `lease`, `lib.rs` is the root,
+/// `cli/main.rs` that of the tool.
 fn module_of(file: &str) -> Segments {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let mut module: Segments = stem.split('/').map(str::to_owned).collect();

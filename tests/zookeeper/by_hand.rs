@@ -11,7 +11,8 @@ use crate::zookeeper::{Server, claim, granted, raw, renewed, simple_store, until
 
 const ATTEMPTS: usize = 20;
 
-/// Polls a future each time it is woken, `times` times at most. Between two polls its answers arrive, and it does nothing.
+/// Polls a future each time it is woken, `times` times at most. Between two polls its answers
+/// arrive, and it does nothing.
 async fn poll_times<F: Future + Unpin>(future: &mut F, times: usize) -> bool {
     for _ in 0..times {
         let woken = Arc::new(Woken::default());
@@ -36,9 +37,10 @@ impl Wake for Woken {
     }
 }
 
-/// What [the docs](leasehold::zookeeper::ZooKeeperStore) do not promise: ZooKeeper compares a node's version when it deletes it, and
-/// no owner. So a release whose node an operator deletes by hand, between its look and its delete, deletes the node that
-/// another client made at the same path in between. That client learns it from its next renewal. Anywhere else in the release the
+/// What [the docs](leasehold::zookeeper::ZooKeeperStore) do not promise: ZooKeeper compares a
+/// node's version when it deletes it, and no owner. So a release whose node an operator deletes by
+/// hand, between its look and its delete, deletes the node that another client made at the same
+/// path in between. That client learns it from its next renewal. Anywhere else in the release the
 /// other's node stays.
 #[tokio::test]
 async fn a_simple_lock_deleted_by_hand_during_its_release_may_cost_the_next_holder_its_node() {
@@ -57,7 +59,8 @@ async fn a_simple_lock_deleted_by_hand_during_its_release_may_cost_the_next_hold
     panic!("no release was caught between its look and its delete");
 }
 
-/// Deletes the node of a hold at each pause of its release in turn. For each: whether the next holder lost its node.
+/// Deletes the node of a hold at each pause of its release in turn. For each: whether the next
+/// holder lost its node.
 async fn costs_of_a_deletion(server: &Server, attempt: usize) -> Vec<bool> {
     let mut costs = Vec::new();
     for polls in 0.. {

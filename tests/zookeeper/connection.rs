@@ -1,7 +1,9 @@
-//! What the default driver rides out: a connection that breaks costs no hold while the session stands.
+//! What the default driver rides out: a connection that breaks costs no hold while the session
+//! stands.
 //!
-//! The boxed driver does not: any trouble with the connection ends its session. Nor does it carry thousands of holds, since
-//! it looks at each of them at every heartbeat, one request after the other.
+//! The boxed driver does not: any trouble with the connection ends its session. Nor does it carry
+//! thousands of holds, since it looks at each of them at every heartbeat, one request after the
+//! other.
 
 use std::time::Duration;
 
@@ -46,8 +48,8 @@ async fn a_host_that_is_not_there_is_named() {
     assert!(std::error::Error::source(&error).is_some(), "{error:?}");
 }
 
-/// Cuts the connection after every so many bytes of a whole turn, either way: before a request, in it, behind it, before
-/// its answer, in it, behind it.
+/// Cuts the connection after every so many bytes of a whole turn, either way: before a request, in
+/// it, behind it, before its answer, in it, behind it.
 #[tokio::test]
 async fn a_connection_cut_at_any_step_leaves_one_node_or_none() {
     let server = Server::start();

@@ -46,7 +46,7 @@ async fn all_of_a_crowd_are_served_and_they_share_the_lists_of_it() {
         one.await.unwrap();
     }
     let sent = counted(&server, "zk_packets_received") - before;
-    // Each makes a node, watches the one before it, sends `sync` and lists when that is gone, and deletes its own. Its first two lists
-    // are shared.
+    // Each makes a node, watches the one before it, sends `sync` and lists when that is gone, and
+    // deletes its own. Its first two lists are shared.
     assert!(sent < 11 * CROWD / 2, "{sent} requests of {CROWD} claims");
 }

@@ -1,4 +1,5 @@
-//! Faults on a real ZooKeeper: stopped servers, cut connections, ended sessions, killed clients, access rights.
+//! Faults on a real ZooKeeper: stopped servers, cut connections, ended sessions, killed clients,
+//! access rights.
 
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
@@ -33,7 +34,8 @@ async fn a_server_stopped_for_more_than_the_session_ends_every_lease_and_locks_g
     server.thaw();
     let next = insist(&store, &claim("k2")).await;
     assert!(next.token > grant.token);
-    // The old hold is either gone, or the server kept the session, and then it is still exactly ours.
+    // The old hold is either gone, or the server kept the session, and then it is still exactly
+    // ours.
     let again = insist(&store, &mine).await;
     assert!(again.token >= grant.token);
     assert_eq!(children(&raw(&server).await, "/long/k").await.len(), 1);
@@ -257,7 +259,8 @@ async fn a_grant_that_nobody_renews_ends_although_its_session_lives() {
 
 const CHILD: &str = "LEASEHOLD_TEST_ZOOKEEPER_CHILD";
 
-/// The client that the test kills, in a process of its own. Holds a lock and says from when its lease counts.
+/// The client that the test kills, in a process of its own. Holds a lock and says from when its
+/// lease counts.
 async fn hold_until_killed(address: &str) -> ! {
     let store = short_store(address, "/killed").await;
     let grant = granted(&store, &claim("k")).await;

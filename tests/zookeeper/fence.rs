@@ -82,7 +82,8 @@ async fn a_batch_is_committed_under_the_fence_as_a_whole() {
     assert_eq!(data(&client, "/fence-data/a").await, "90");
 }
 
-/// A fence that is lowered lets a former holder in, and a name that is deleted makes an applied commit void.
+/// A fence that is lowered lets a former holder in, and a name that is deleted makes an applied
+/// commit void.
 #[tokio::test]
 async fn a_batch_that_names_a_node_of_the_fence_or_of_the_hold_is_refused() {
     let server = Server::shared();
@@ -189,8 +190,8 @@ async fn manager(address: &str, mode: ZooKeeperMode, chroot: &str) -> (LockManag
     (LockManager::new(store).unwrap(), fence)
 }
 
-/// The client that the test stops in the middle of a commit, in a process of its own: its lease was found live, and its
-/// batch is not yet on its way.
+/// The client that the test stops in the middle of a commit, in a process of its own: its lease was
+/// found live, and its batch is not yet on its way.
 async fn commit_on_request(address: &str, mode: ZooKeeperMode, chroot: &str, keys: &[&str]) {
     let (locks, fence) = manager(address, mode, chroot).await;
     let lock = locks.lock_all(keys.iter().copied()).fence(fence.clone());

@@ -1,4 +1,5 @@
-//! Another client in another language contends on the same path: both get their turns, never two holders at once.
+//! Another client in another language contends on the same path: both get their turns, never two
+//! holders at once.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +13,8 @@ use leasehold::store::{Released, Store};
 const TURNS: usize = 25;
 const KAZOO: &str = "kazoo==2.11.0";
 
-/// A Python with kazoo: that of the repository's venv if it has one, else one in a venv that is made here once.
+/// A Python with kazoo: that of the repository's venv if it has one, else one in a venv that is
+/// made here once.
 pub(crate) fn python() -> PathBuf {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kazoo");

@@ -1,4 +1,5 @@
-//! Readers and writers in one queue on a real ZooKeeper: how they are laid out, and what a writer that becomes a reader leaves.
+//! Readers and writers in one queue on a real ZooKeeper: how they are laid out, and what a writer
+//! that becomes a reader leaves.
 
 use crate::zookeeper::{
     Server, children, claim, claim_in, granted, is_busy, raw, renewed, simple_store, store,

@@ -1,4 +1,5 @@
-//! The ZooKeeper store and its fence against real servers, which the tests start, stop and kill themselves.
+//! The ZooKeeper store and its fence against real servers, which the tests start, stop and kill
+//! themselves.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! Requests of one claim that overlap, and claims that end without a request: nothing is left in the tree or in the client.
+//! Requests of one claim that overlap, and claims that end without a request: nothing is left in
+//! the tree or in the client.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Who excludes whom: Curator's and kazoo's own locks beside ours on one path. What this shows is the table of `coming_from.md`.
+//! Who excludes whom: Curator's and kazoo's own locks beside ours on one path. What this shows is
+//! the table of `coming_from.md`.
 
 use std::fs;
 use std::path::Path;
@@ -210,7 +211,8 @@ async fn no_update_is_lost_between_kazoos_locks_and_ours() {
     }
 }
 
-/// The node of a nested key is a child of the outer key's node, and Curator sorts every child by its name.
+/// The node of a nested key is a child of the outer key's node, and Curator sorts every child by
+/// its name.
 #[tokio::test]
 async fn a_nested_key_keeps_no_curator_lock_on_the_outer_path_out() {
     let server = Server::shared();
@@ -246,8 +248,9 @@ async fn is_busy_now(store: &ZooKeeperStore, key: &str) -> bool {
     busy
 }
 
-/// The classic recipe of Java articles sorts whole names. Ours begin with `_c_` and sort before `lock-`, whatever their numbers
-/// are: each waits for the other, and nobody holds. A client that sorts the last ten digits takes turns with us.
+/// The classic recipe of Java articles sorts whole names. Ours begin with `_c_` and sort before
+/// `lock-`, whatever their numbers are: each waits for the other, and nobody holds. A client that
+/// sorts the last ten digits takes turns with us.
 #[tokio::test]
 async fn a_client_that_sorts_whole_names_and_ours_wait_for_each_other() {
     let server = Server::shared();

@@ -1,12 +1,15 @@
-//! The lease against three real servers: it has ended before anybody else gets the lock, whatever happens to the server
-//! that the client talks to.
+//! The lease against three real servers: it has ended before anybody else gets the lock, whatever
+//! happens to the server that the client talks to.
 //!
-//! The client's server is a follower. It is cut off from its leader by a proxy that notifies nobody, or stopped right after
-//! it acknowledged a heartbeat. Twenty clients at once, each at its own phase of a heartbeat, see the same fault; a
-//! second client on the leader's side waits for their locks. The clocks are those of one machine, so that the claim is
-//! tested without the discount for drift: from what a proof says, a whole session time-out ends before the lock is free.
+//! The client's server is a follower. It is cut off from its leader by a proxy that notifies
+//! nobody, or stopped right after it acknowledged a heartbeat. Twenty clients at once, each at its
+//! own phase of a heartbeat, see the same fault; a second client on the leader's side waits for
+//! their locks. The clocks are those of one machine, so that the claim is tested without the
+//! discount for drift: from what a proof says, a whole session time-out ends before the lock is
+//! free.
 //!
-//! The same runs show that two shorter ways to a deadline are wrong: from the newest write, and from `exists`.
+//! The same runs show that two shorter ways to a deadline are wrong: from the newest write, and
+//! from `exists`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -67,7 +70,8 @@ impl Holder {
     }
 }
 
-/// What one run showed: for each phase, how long after the end of each kind of lease the lock was free, in milliseconds.
+/// What one run showed: for each phase, how long after the end of each kind of lease the lock was
+/// free, in milliseconds.
 struct Shown {
     ours: Vec<i128>,
     from_newest: Vec<i128>,
@@ -122,7 +126,8 @@ async fn run(
         holder.renew().await;
         rest(heartbeat * (PHASES - n) / PHASES).await;
         if n == 0 {
-            // The whole period passed: the store's own heartbeat came, and this one follows it closely.
+            // The whole period passed: the store's own heartbeat came, and this one follows it
+            // closely.
             holder.renew().await;
         }
     }))
@@ -171,7 +176,8 @@ async fn run(
     }
 }
 
-/// A client that takes every answer to `exists` for a renewal. How long after its lease its node vanished.
+/// A client that takes every answer to `exists` for a renewal. How long after its lease its node
+/// vanished.
 async fn read_only(near: String, far: String, chroot: String) -> i128 {
     let clock = Clock::system().unwrap();
     let connector = || zookeeper_client::Client::connector().with_session_timeout(SESSION);
@@ -254,8 +260,9 @@ async fn a_lease_ends_before_the_lock_is_free_whatever_happens_to_the_follower()
     proxies.iter().for_each(Proxy::reset);
     follower.wait_until_ready();
 
-    // The stop needs some milliseconds to arrive. If the leader's ping comes first, the newest write was not too new after
-    // all, and the run shows nothing of that mistake: it is made again. Of our own lease every run has to show the same.
+    // The stop needs some milliseconds to arrive. If the leader's ping comes first, the newest
+    // write was not too new after all, and the run shows nothing of that mistake: it is made again.
+    // Of our own lease every run has to show the same.
     let mut is_shown = false;
     for round in 0..STOPS {
         let chroot = format!("/stopped-{round}");

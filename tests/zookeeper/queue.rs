@@ -129,7 +129,8 @@ async fn a_hundred_cancelled_acquires_leave_no_node() {
         // With the key's node there, and without it.
         for n in 0..100_u32 {
             let claim = claim(if n % 2 == 0 { "k" } else { "k/fresh" });
-            // Dropped at its n-th poll: before its answer came, between two requests, or after the last.
+            // Dropped at its n-th poll: before its answer came, between two requests, or after the
+            // last.
             let mut acquire = Box::pin(store.acquire(&claim));
             let mut polls = 0;
             std::future::poll_fn(|cx| {

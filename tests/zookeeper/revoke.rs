@@ -1,5 +1,5 @@
-//! Revocation on a real ZooKeeper: nobody enters before the old lease has ended, and everybody gets in afterwards, whichever
-//! processes are gone.
+//! Revocation on a real ZooKeeper: nobody enters before the old lease has ended, and everybody gets
+//! in afterwards, whichever processes are gone.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A hold that may still have an effect on its way keeps the others out for its whole time, whatever becomes of its manager.
+//! A hold that may still have an effect on its way keeps the others out for its whole time,
+//! whatever becomes of its manager.
 
 use std::io::{BufRead, BufReader};
 use std::time::Duration;
@@ -62,7 +63,8 @@ fn leave_a_run_behind(guard: LockGuard) {
     drop(guard);
 }
 
-/// One hold that must keep the others out, and then the end of its manager, in a process of its own that goes on.
+/// One hold that must keep the others out, and then the end of its manager, in a process of its own
+/// that goes on.
 async fn withhold(word: &str) -> ! {
     let (address, rest_of) = word.split_once(' ').unwrap();
     let (why, how) = rest_of.split_once(' ').unwrap();

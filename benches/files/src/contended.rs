@@ -1,7 +1,9 @@
-//! Four processes that take one lock again and again: how many holds, and how often the lock goes to another process.
+//! Four processes that take one lock again and again: how many holds, and how often the lock goes
+//! to another process.
 //!
-//! Whoever counts the changes reads and writes a file within each hold, which takes about a microsecond: a third of a hold that is
-//! handed off. So blocks of their own count the changes, and the holds are those of blocks that do nothing within a hold.
+//! Whoever counts the changes reads and writes a file within each hold, which takes about a
+//! microsecond: a third of a hold that is handed off. So blocks of their own count the changes, and
+//! the holds are those of blocks that do nothing within a hold.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,13 +1,15 @@
-//! What a lock in a file costs, beside `open + flock + close` and SQLite's `BEGIN IMMEDIATE`, in one run.
+//! What a lock in a file costs, beside `open + flock + close` and SQLite's `BEGIN IMMEDIATE`, in
+//! one run.
 //!
 //! ```sh
 //! cargo build --release -p leasehold-cli
 //! cargo run --release --manifest-path benches/files/Cargo.toml -- target/release/leasehold
 //! ```
 //!
-//! Each figure is the median of blocks that alternate, so that other work on the machine meets all of them alike. In front of
-//! the tool's path, or alone: `pairs`, `contended`, `wake` for one part. `turns COUNT` makes that many turns and prints nothing:
-//! `strace -f -c` and `valgrind --tool=callgrind` then count what a turn costs, whatever else the machine does.
+//! Each figure is the median of blocks that alternate, so that other work on the machine meets all
+//! of them alike. In front of the tool's path, or alone: `pairs`, `contended`, `wake` for one part.
+//! `turns COUNT` makes that many turns and prints nothing: `strace -f -c` and
+//! `valgrind --tool=callgrind` then count what a turn costs, whatever else the machine does.
 
 mod contended;
 mod pairs;

@@ -1,6 +1,7 @@
 //! From a release to the guard of a waiter in another process.
 //!
-//! Beside it is what such a wake-up is made of: a message from one process to another, and one hop more to a task on another thread.
+//! Beside it is what such a wake-up is made of: a message from one process to another, and one hop
+//! more to a task on another thread.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,5 @@
-//! `rslock` for the benchmark of Redis: `peers pair|acquire URL...`. For each line with a number it does so many rounds, and
-//! prints the nanoseconds that they took.
+//! `rslock` for the benchmark of Redis: `peers pair|acquire URL...`. For each line with a number it
+//! does so many rounds, and prints the nanoseconds that they took.
 
 use std::io::BufRead;
 use std::time::{Duration, Instant};

@@ -6,9 +6,9 @@
 //!        └── a line a round ─────┘
 //! ```
 //!
-//! The counter is a file, so that it is the same for every store, and is written by the commit of a guarded run. With a
-//! nemesis it is a value in the lock's own store, behind a fence: a process that is stopped between its check and its write
-//! cannot be asked to wait, only refused.
+//! The counter is a file, so that it is the same for every store, and is written by the commit of a
+//! guarded run. With a nemesis it is a value in the lock's own store, behind a fence: a process
+//! that is stopped between its check and its write cannot be asked to wait, only refused.
 
 mod hold_mode;
 mod nemesis;
@@ -155,7 +155,8 @@ async fn run(
             Some(ProcessMessage::Ready) => {
                 ready += 1;
                 if ready == processes.len() {
-                    // All at once, so that no process has the lock to itself while the others connect.
+                    // All at once, so that no process has the lock to itself while the others
+                    // connect.
                     processes.iter_mut().try_for_each(CountingProcess::go)?;
                     nemesis = args.nemesis.map(|NemesisKind::Pause| {
                         Nemesis::pause(

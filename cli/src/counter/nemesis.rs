@@ -1,4 +1,5 @@
-//! [`Nemesis`]: stops our own counting processes for longer than their TTL, one after the other, and lets them go on.
+//! [`Nemesis`]: stops our own counting processes for longer than their TTL, one after the other,
+//! and lets them go on.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -10,8 +11,8 @@ use nix::unistd::Pid;
 
 use crate::exit::Failure;
 
-/// Short, so that a stopped process exceeds it soon. Where the store has one ttl for all locks, that
-/// is what it is.
+/// Short, so that a stopped process exceeds it soon. Where the store has one ttl for all locks,
+/// that is what it is.
 const TTL: Duration = Duration::from_secs(1);
 
 /// Works until it is dropped.

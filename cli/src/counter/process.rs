@@ -116,7 +116,8 @@ pub(super) fn ended_early() -> Failure {
     }
 }
 
-/// Lets the processes release what they hold and end. Those that do not are killed when they are dropped.
+/// Lets the processes release what they hold and end. Those that do not are killed when they are
+/// dropped.
 pub(super) async fn end(processes: &mut [CountingProcess]) -> Result<(), Failure> {
     for process in &*processes {
         // One that is stopped could not act on it.

@@ -22,8 +22,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Updates that were written and are not in the counter. One that is in doubt may hide one that is lost: so two rounds
-    /// that wrote the same number are one lost, too.
+    /// Updates that were written and are not in the counter. One that is in doubt may hide one that
+    /// is lost: so two rounds that wrote the same number are one lost, too.
     pub(super) fn lost(&self) -> u64 {
         let missing = (self.successes(None) as u64).saturating_sub(self.counted);
         let mut written: Vec<u64> = self

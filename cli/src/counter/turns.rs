@@ -1,4 +1,5 @@
-//! [`TurnShares`]: how the turns were shared out, over processes and over their tasks. A turn is a hold, whatever came of it.
+//! [`TurnShares`]: how the turns were shared out, over processes and over their tasks. A turn is a
+//! hold, whatever came of it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,9 +8,11 @@ use super::round::Round;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct TurnShares {
-    /// How many of a hundred turns went to another process than the turn before, in the order of the counter.
+    /// How many of a hundred turns went to another process than the turn before, in the order of
+    /// the counter.
     pub(super) changed_percent: u64,
-    /// The most turns that one process had in a row, counted until the first process had its last turn.
+    /// The most turns that one process had in a row, counted until the first process had its last
+    /// turn.
     pub(super) longest_row: usize,
     /// The most turns in a row under one grant of the store: handoffs within a process.
     pub(super) most_of_a_grant: usize,
@@ -18,7 +21,8 @@ pub(super) struct TurnShares {
     /// The turns of the task that had the fewest, and of the one that had the most.
     pub(super) fewest: usize,
     pub(super) most: usize,
-    /// The longest that a task went without a turn: from its beginning, between two turns, or to its end.
+    /// The longest that a task went without a turn: from its beginning, between two turns, or to
+    /// its end.
     pub(super) longest_gap: Duration,
 }
 

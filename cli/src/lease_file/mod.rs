@@ -1,11 +1,13 @@
 //! The lease of a command as a small file, which programs in any language can check.
 //!
-//! `leasehold run` creates the file, names it in `LEASEHOLD_LEASE`, and writes its one record with one `pwrite` at each renewal.
-//! `leasehold check` reads it. A check that finds the lease over marks the record, under `flock`; the tool reads the mark under
-//! the same lock before it writes, and then treats the lease as lost. So a lapse that a check has reported is final (I2).
+//! `leasehold run` creates the file, names it in `LEASEHOLD_LEASE`, and writes its one record with
+//! one `pwrite` at each renewal. `leasehold check` reads it. A check that finds the lease over
+//! marks the record, under `flock`; the tool reads the mark under the same lock before it writes,
+//! and then treats the lease as lost. So a lapse that a check has reported is final (I2).
 //!
-//! A file that somebody has deleted is made again. A check that finds none waits for that; then it puts a record there that says that
-//! the lease is over, and the tool treats a file that is not its own as a mark.
+//! A file that somebody has deleted is made again. A check that finds none waits for that; then it
+//! puts a record there that says that the lease is over, and the tool treats a file that is not its
+//! own as a mark.
 //!
 //! A reader may keep a mapping of the file. So the tool marks a file before it leaves it: at the
 //! end, and when it was made again. `src/docs/lease_file.md` is the page for readers.
@@ -31,11 +33,13 @@ const MOST: usize = 64 * 1024;
 
 /// How often the tool checks that its file is still there.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
-/// The pause between two reads of a check that has to wait, and how many times it reads: for longer than some [`LOOK`]s.
+/// The pause between two reads of a check that has to wait, and how many times it reads: for longer
+/// than some [`LOOK`]s.
 const CHECK_PAUSE: Duration = Duration::from_millis(10);
 const CHECKS: u32 = 200;
 
-/// The file of one command. Removed when it is dropped; that of a tool that was killed, by the next tool.
+/// The file of one command. Removed when it is dropped; that of a tool that was killed, by the next
+/// tool.
 #[derive(Debug)]
 pub(crate) struct LeaseFile {
     path: PathBuf,
@@ -50,14 +54,16 @@ pub(crate) struct LeaseFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
     Yes,
-    /// Another process has locked the file. Nobody waits for it here: the command has to be ended in time.
+    /// Another process has locked the file. Nobody waits for it here: the command has to be ended
+    /// in time.
     NotYet,
     /// A check has reported that the lease is over, or reads a file that is not ours.
     Lapsed,
 }
 
 impl LeaseFile {
-    /// Creates the file in memory where the system has a place for that, for a lease that has `remaining` left.
+    /// Creates the file in memory where the system has a place for that, for a lease that has
+    /// `remaining` left.
     pub(crate) fn create(tokens: String, remaining: impl FnOnce() -> Duration) -> io::Result<Self> {
         Self::create_in(&folder(), tokens, remaining)
     }
@@ -99,7 +105,8 @@ impl LeaseFile {
             return Ok(Written::Lapsed);
         }
         if !is_at(&self.file, &self.path)? {
-            // Under the lock of the old one, so that a check that marks it sees that there is another.
+            // Under the lock of the old one, so that a check that marks it sees that there is
+            // another.
             let again = match make_again(&self.path, &self.record(LeaseState::Live, deadline)) {
                 Err(why) if why.kind() == ErrorKind::AlreadyExists => return Ok(Written::Lapsed),
                 made => made?,
@@ -145,7 +152,8 @@ impl Drop for LeaseFile {
     }
 }
 
-/// The record of a lease file as it is now. If its lease is over it is marked, so that it stays over.
+/// The record of a lease file as it is now. If its lease is over it is marked, so that it stays
+/// over.
 ///
 /// `NotFound` means that the tool has ended.
 pub(crate) fn look(path: &Path) -> io::Result<LeaseRecord> {
@@ -182,7 +190,8 @@ fn judge(file: &File, path: &Path) -> io::Result<LeaseRecord> {
     if record.is_over() && record.state == LeaseState::Live && record.machine == Machine::this()? {
         return mark(path);
     }
-    // The tool marks a file that it has left, and the one that it has made again is the one to read.
+    // The tool marks a file that it has left, and the one that it has made again is the one to
+    // read.
     if record.state == LeaseState::Lapsed && !is_at(file, path)? {
         return Err(ErrorKind::WouldBlock.into());
     }
@@ -218,8 +227,9 @@ fn name() -> String {
     format!("{}{tool}-{now}-{}", stale::NAME, record::namespace("pid"))
 }
 
-/// Opens a file that exists. Of another kind, such as a pipe, it neither waits for the other end nor reads. When the tool has ended,
-/// every user of the machine may put a file there: it has to be ours or root's.
+/// Opens a file that exists. Of another kind, such as a pipe, it neither waits for the other end
+/// nor reads. When the tool has ended, every user of the machine may put a file there: it has to be
+/// ours or root's.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let at_once = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options.custom_flags(at_once.bits() as i32).open(path)?;
@@ -246,7 +256,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Marks a lease as over, unless it was renewed meanwhile. `WouldBlock` if it has to be tried again.
+/// Marks a lease as over, unless it was renewed meanwhile. `WouldBlock` if it has to be tried
+/// again.
 fn mark(path: &Path) -> io::Result<LeaseRecord> {
     let file = open(path, OpenOptions::new().read(true).write(true))?;
     let _lock = Locked::at_once(&file)?;

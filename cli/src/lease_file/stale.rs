@@ -1,4 +1,5 @@
-//! Deletes the lease files of tools that were killed: they lie in memory, where only a boot would delete them.
+//! Deletes the lease files of tools that were killed: they lie in memory, where only a boot would
+//! delete them.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -12,14 +13,17 @@ use nix::unistd::Pid;
 use super::record::namespace;
 use super::{Machine, read};
 
-/// The beginning of the name of every lease file. The process id of its tool follows, the time, and the tool's process namespace.
+/// The beginning of the name of every lease file. The process id of its tool follows, the time, and
+/// the tool's process namespace.
 pub(super) const NAME: &str = "leasehold-";
 
-/// How old the last record of a file is before the file is looked at. So a tool opens no file of those that run beside it.
+/// How old the last record of a file is before the file is looked at. So a tool opens no file of
+/// those that run beside it.
 const OLD: Duration = Duration::from_secs(60);
 
-/// Deletes those of the user of `ours`, a file that was just made, whose lease is over and whose tool is gone. What is no record is
-/// left where it is, unless it is empty: that tool was killed before it could write one.
+/// Deletes those of the user of `ours`, a file that was just made, whose lease is over and whose
+/// tool is gone. What is no record is left where it is, unless it is empty: that tool was killed
+/// before it could write one.
 pub(super) fn remove_stale(folder: &Path, ours: &Metadata) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -39,7 +43,8 @@ pub(super) fn remove_stale(folder: &Path, ours: &Metadata) {
     }
 }
 
-/// Whether the tool that made the file of this path may be alive. One of another process namespace may.
+/// Whether the tool that made the file of this path may be alive. One of another process namespace
+/// may.
 pub(super) fn may_have_its_tool(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_seen = name.ends_with(&format!("-{}", namespace("pid")));

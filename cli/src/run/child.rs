@@ -56,8 +56,8 @@ impl Child {
         self.id
     }
 
-    /// Starts the command. The calling thread must live as long as the command: on Linux the parent-death signal
-    /// is sent when the parent thread ends.
+    /// Starts the command. The calling thread must live as long as the command: on Linux the
+    /// parent-death signal is sent when the parent thread ends.
     pub(super) fn spawn(
         command: &[OsString],
         held: &HoldOfRun<'_>,
@@ -146,7 +146,8 @@ impl Child {
         Ok(())
     }
 
-    /// Takes note of every child that has ended or was stopped: the command, and processes that it has left behind.
+    /// Takes note of every child that has ended or was stopped: the command, and processes that it
+    /// has left behind.
     pub(super) fn look(&mut self) -> Result<(), Failure> {
         self.stopped_by = None;
         loop {
@@ -180,13 +181,14 @@ impl Child {
         self.end.filter(|_| self.is_last || !children)
     }
 
-    /// Whether no process of the command is left: on Linux those that it left behind became children of ours.
+    /// Whether no process of the command is left: on Linux those that it left behind became
+    /// children of ours.
     pub(super) fn is_last(&self) -> bool {
         self.is_last
     }
 
-    /// Continues a command that was suspended from the terminal: its lease would run out, and the terminal would be without a
-    /// foreground. A command that was stopped by SIGSTOP stays stopped.
+    /// Continues a command that was suspended from the terminal: its lease would run out, and the
+    /// terminal would be without a foreground. A command that was stopped by SIGSTOP stays stopped.
     pub(super) fn keep_going(&mut self) {
         if self.stopped_by.take() == Some(Signal::SIGTSTP as i32) {
             let _ = self.signal(Signal::SIGCONT);

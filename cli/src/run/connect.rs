@@ -1,4 +1,5 @@
-//! From the options of a store to a manager, though its server may not be up yet: a machine starts its services in any order.
+//! From the options of a store to a manager, though its server may not be up yet: a machine starts
+//! its services in any order.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ pub(crate) enum Patience {
     Endless,
 }
 
-/// Connects, and tries again while the store cannot be reached. The manager writes its access log, which is printed if it is asked for.
+/// Connects, and tries again while the store cannot be reached. The manager writes its access log,
+/// which is printed if it is asked for.
 pub(super) async fn connect(
     url: &str,
     mut settings: Settings,

@@ -1,4 +1,5 @@
-//! When a command whose lease runs out gets SIGTERM, and when SIGKILL. Pure: the time is an argument.
+//! When a command whose lease runs out gets SIGTERM, and when SIGKILL. Pure: the time is an
+//! argument.
 //!
 //! ```text
 //!  lease renewed            no renewal any more
@@ -6,7 +7,8 @@
 //!      remaining is plenty     SIGTERM                    SIGKILL     deadline
 //! ```
 //!
-//! Between two renewals a healthy lease shrinks as well. So grace and reserve must fit into what is then left.
+//! Between two renewals a healthy lease shrinks as well. So grace and reserve must fit into what is
+//! then left.
 
 use std::time::Duration;
 
@@ -46,14 +48,15 @@ impl Countdown {
         Self::plan(usable, locks.capability().heartbeat, grace)
     }
 
-    /// Fits the grace into a lease of which `usable` is left after a renewal. `heartbeat`: the store's own rhythm.
+    /// Fits the grace into a lease of which `usable` is left after a renewal. `heartbeat`: the
+    /// store's own rhythm.
     pub(super) fn plan(
         usable: Duration,
         heartbeat: Option<Duration>,
         grace: Option<Duration>,
     ) -> Result<Self, Failure> {
-        // A renewal every third of the ttl leaves more than half of the lease at any time. Where a proof is older than its
-        // request (a session store), it may be little more than a quarter.
+        // A renewal every third of the ttl leaves more than half of the lease at any time. Where a
+        // proof is older than its request (a session store), it may be little more than a quarter.
         let room = if heartbeat.is_some() {
             usable / 4
         } else {
@@ -80,15 +83,16 @@ impl Countdown {
         self.grace
     }
 
-    /// Whether a command may be started when so much is left of the lease. With less than a healthy lease has left at any
-    /// time, it could get its SIGTERM at once.
+    /// Whether a command may be started when so much is left of the lease. With less than a healthy
+    /// lease has left at any time, it could get its SIGTERM at once.
     pub(super) fn may_start(self, remaining: Duration) -> bool {
         remaining >= self.room
     }
 
     /// The next step for what is left of the lease and the time since SIGTERM.
     ///
-    /// A command that got SIGTERM gets SIGKILL when its grace is over, even if the lease was renewed meanwhile.
+    /// A command that got SIGTERM gets SIGKILL when its grace is over, even if the lease was
+    /// renewed meanwhile.
     pub(super) fn step(self, remaining: Duration, warned_for: Option<Duration>) -> NextStep {
         let until_end = remaining.saturating_sub(self.reserve);
         let left = match warned_for {

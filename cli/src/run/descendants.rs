@@ -1,6 +1,7 @@
 //! The processes that a command leaves behind when it ends.
 //!
-//! On Linux the tool is their subreaper: a process whose parent has ended becomes a child of the tool, also after `setsid`.
+//! On Linux the tool is their subreaper: a process whose parent has ended becomes a child of the
+//! tool, also after `setsid`.
 
 #[cfg(target_os = "linux")]
 use super::peers::processes;
@@ -8,7 +9,8 @@ use super::peers::processes;
 /// From now on processes that the command leaves behind become our children.
 pub(super) fn adopt() {
     #[cfg(target_os = "linux")]
-    // It fails on no kernel that has the call; without it, only processes of the command's group are found.
+    // It fails on no kernel that has the call; without it, only processes of the command's group
+    // are found.
     let _ = nix::sys::prctl::set_child_subreaper(true);
 }
 

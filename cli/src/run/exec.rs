@@ -1,7 +1,9 @@
-//! The step between the tool and its command: the tool again, which ties itself to its parent and then becomes the command.
+//! The step between the tool and its command: the tool again, which ties itself to its parent and
+//! then becomes the command.
 //!
-//! The parent-death signal and the terminal are the child's own to set, between fork and exec, where only unsafe code can
-//! run. So the child is a program of ours first. It is in its own process group when it begins.
+//! The parent-death signal and the terminal are the child's own to set, between fork and exec,
+//! where only unsafe code can run. So the child is a program of ours first. It is in its own
+//! process group when it begins.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -51,7 +53,8 @@ pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         return refused(Failure::system(message, &why));
     }
     if place == FOREGROUND {
-        // Without the foreground the command still runs; it is stopped if it reads from the terminal.
+        // Without the foreground the command still runs; it is stopped if it reads from the
+        // terminal.
         let _ = Terminal::open().map(|terminal| terminal.give(getpid()));
     }
     // The tool blocks signals that would stop it, and a command begins with none blocked.

@@ -1,4 +1,5 @@
-//! [`HoldOfRun`]: what a command runs under. A lock, a share or a slot of one, several locks, or a term of leadership.
+//! [`HoldOfRun`]: what a command runs under. A lock, a share or a slot of one, several locks, or a
+//! term of leadership.
 
 use std::time::Duration;
 
@@ -107,7 +108,8 @@ impl HoldOfRun<'_> {
         }
     }
 
-    /// Releases what is held, except a job's. Returns the error of a release that was not confirmed.
+    /// Releases what is held, except a job's. Returns the error of a release that was not
+    /// confirmed.
     pub(super) async fn release(self) -> Option<Error> {
         let released = match self {
             Self::Alone(guard) => guard.release().await.map(drop),

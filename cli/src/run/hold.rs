@@ -110,7 +110,8 @@ async fn until_it_ends(
     Ok(ended)
 }
 
-/// Resolves when stdin has ended. A thread reads it, because a read of a terminal cannot be cancelled.
+/// Resolves when stdin has ended. A thread reads it, because a read of a terminal cannot be
+/// cancelled.
 fn stdin_closed() -> Result<oneshot::Receiver<io::Result<()>>, Failure> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new()

@@ -1,4 +1,5 @@
-//! `leasehold leader`: a command that runs on one of many hosts, and on the next when that one is gone.
+//! `leasehold leader`: a command that runs on one of many hosts, and on the next when that one is
+//! gone.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,11 +7,12 @@
 //!       └─ lease running out: SIGTERM, and SIGKILL before the deadline (countdown.rs)
 //! ```
 //!
-//! The lock is released only when the command has ended. Processes that it leaves behind are reported, and waited for only with
-//! `--wait-children`.
+//! The lock is released only when the command has ended. Processes that it leaves behind are
+//! reported, and waited for only with `--wait-children`.
 //!
-//! Not promised: when the tool itself is stopped (SIGSTOP) for longer than its lease, the command runs on; it is killed
-//! when the tool goes on. A fence at the resource, raised to `LEASEHOLD_TOKEN`, is what shuts out such a command.
+//! Not promised: when the tool itself is stopped (SIGSTOP) for longer than its lease, the command
+//! runs on; it is killed when the tool goes on. A fence at the resource, raised to
+//! `LEASEHOLD_TOKEN`, is what shuts out such a command.
 
 mod acquire;
 mod child;
@@ -52,7 +53,8 @@ use countdown::Countdown;
 use once::run_once;
 use under::{Ended, run_under};
 
-/// How long the tool asks a store that does not answer to free what it held. The TTL frees it otherwise.
+/// How long the tool asks a store that does not answer to free what it held. The TTL frees it
+/// otherwise.
 const PARTING: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
@@ -79,12 +81,14 @@ pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failur
     ended
 }
 
-/// For how long what is left in the store is put away. A rest is waited for until its answer, or another host runs the job again.
+/// For how long what is left in the store is put away. A rest is waited for until its answer, or
+/// another host runs the job again.
 fn parting(rests: bool) -> Option<Duration> {
     (!rests).then_some(PARTING)
 }
 
-/// Withdraws requests without an answer before the tool exits. One more signal ends it at once: TTLs end the rest.
+/// Withdraws requests without an answer before the tool exits. One more signal ends it at once:
+/// TTLs end the rest.
 async fn put_away(locks: &LockManager, signals: &mut Signals, limit: Option<Duration>) {
     let is_over = async {
         match (limit, Clock::system()) {

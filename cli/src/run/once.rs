@@ -87,8 +87,8 @@ pub(super) async fn run_once(
     }
 }
 
-/// Whether a command that ended so is done. One that a signal ended has not failed by itself: its host may be going down. One that could
-/// not be started has not run.
+/// Whether a command that ended so is done. One that a signal ended has not failed by itself: its
+/// host may be going down. One that could not be started has not run.
 fn done(ended: Undone, failure_counts: bool) -> Result<Status, Undone> {
     match ended {
         Ok(Ended::ByItself(status @ Status::Code(code)))

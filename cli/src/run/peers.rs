@@ -1,7 +1,9 @@
-//! The other processes of our process group: those of one pipeline, as in `leasehold run ... | less`.
+//! The other processes of our process group: those of one pipeline, as in
+//! `leasehold run ... | less`.
 
-/// Whether our process group has processes that are neither we nor our ancestors. A shell that waits for us is an ancestor,
-/// and lends us its terminal; a peer in our pipeline uses the terminal itself.
+/// Whether our process group has processes that are neither we nor our ancestors. A shell that
+/// waits for us is an ancestor, and lends us its terminal; a peer in our pipeline uses the terminal
+/// itself.
 #[cfg(target_os = "linux")]
 pub(super) fn has_peers() -> bool {
     use nix::unistd::{getpgrp, getpid};

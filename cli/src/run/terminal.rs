@@ -26,8 +26,8 @@ impl Terminal {
         tcgetpgrp(self.0.as_fd()) == Ok(getpgrp())
     }
 
-    /// Puts a process group into the foreground. A caller in the background would be stopped by SIGTTOU, so it is blocked
-    /// meanwhile.
+    /// Puts a process group into the foreground. A caller in the background would be stopped by
+    /// SIGTTOU, so it is blocked meanwhile.
     pub(super) fn give(&self, group: Pid) -> nix::Result<()> {
         let mut blocked = SigSet::empty();
         blocked.add(Signal::SIGTTOU);

@@ -20,7 +20,8 @@ use crate::output::{Output, millis, span};
 use crate::signals::Signals;
 use crate::stderr;
 
-/// The pause between two checks of a lease that waits for its renewal, and between two tries to write its file.
+/// The pause between two checks of a lease that waits for its renewal, and between two tries to
+/// write its file.
 const RENEWAL_CHECK: Duration = Duration::from_millis(20);
 /// The same before the command has begun: the next holder waits for it.
 const ROOM_CHECK: Duration = Duration::from_millis(2);
@@ -94,7 +95,8 @@ async fn start_and_watch(
     ended
 }
 
-/// The file for `leasehold check`. Where it cannot be created the command runs without one, and this is reported.
+/// The file for `leasehold check`. Where it cannot be created the command runs without one, and
+/// this is reported.
 fn lease_file(held: &HoldOfRun<'_>, output: Output) -> Option<LeaseFile> {
     match LeaseFile::create(held.tokens(), || held.remaining()) {
         Ok(file) => Some(file),
@@ -110,7 +112,8 @@ fn lease_file(held: &HoldOfRun<'_>, output: Output) -> Option<LeaseFile> {
     }
 }
 
-/// Waits until enough is left of the lease to start a command under it. After a slow acquire that is the next renewal.
+/// Waits until enough is left of the lease to start a command under it. After a slow acquire that
+/// is the next renewal.
 async fn wait_for_room(
     held: &HoldOfRun<'_>,
     countdown: Countdown,
@@ -270,7 +273,8 @@ impl Watched<'_> {
         Some(self.leave(end, !self.is_leaving || !self.held.is_live()))
     }
 
-    /// Ends the command, and waits for its end under the lease: whoever gets the lock next must not meet it.
+    /// Ends the command, and waits for its end under the lease: whoever gets the lock next must not
+    /// meet it.
     async fn put_down(&mut self, signals: &mut Signals) {
         if let Err(NotAllowed) = self.child.signal(Signal::SIGKILL) {
             self.report_unkillable();
@@ -300,7 +304,8 @@ impl Watched<'_> {
         );
     }
 
-    /// The tool cannot end a command that it may not signal. It reports this and exits, instead of waiting for the command.
+    /// The tool cannot end a command that it may not signal. It reports this and exits, instead of
+    /// waiting for the command.
     fn report_unkillable(&self) -> Ended {
         self.output.event(
             format!(

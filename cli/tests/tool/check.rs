@@ -35,7 +35,8 @@ pub(crate) fn sealed(text: &str) -> String {
     format!("{text} sum={sum:016x}\n")
 }
 
-/// Marks the record as a check does that finds the lease over. `root` comes before a command that only root may run.
+/// Marks the record as a check does that finds the lease over. `root` comes before a command that
+/// only root may run.
 pub(crate) fn mark(file: &str, root: &str) {
     let line = std::fs::read_to_string(file).unwrap();
     let (text, _) = line.trim_end().rsplit_once(" sum=").unwrap();
@@ -124,7 +125,8 @@ fn a_lapse_that_a_check_has_reported_is_final() {
     assert!(!runs(id));
 }
 
-/// The mark alone, while the lease is live for the tool: as if the check had been quicker than a renewal.
+/// The mark alone, while the lease is live for the tool: as if the check had been quicker than a
+/// renewal.
 #[test]
 fn the_tool_treats_a_marked_lease_as_lost() {
     let (server, url) = server();
@@ -225,7 +227,8 @@ fn the_next_tool_removes_the_lease_file_of_one_that_was_killed() {
     drop(live);
 }
 
-/// The signals that the tool sends have no effect here, as if the command were in a system call that takes long.
+/// The signals that the tool sends have no effect here, as if the command were in a system call
+/// that takes long.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tool_that_cannot_write_its_lease_file_keeps_the_lock_until_its_command_has_ended() {

@@ -67,8 +67,8 @@ fn judged(output: Output) -> Output {
     output
 }
 
-/// A program that ignores no signal, whatever the tests' own parent ignores (`nohup`, a background job): the tool leaves ignored
-/// signals ignored.
+/// A program that ignores no signal, whatever the tests' own parent ignores (`nohup`, a background
+/// job): the tool leaves ignored signals ignored.
 pub(crate) fn with_default_signals(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", program]);
@@ -157,7 +157,8 @@ impl Drop for Running {
     }
 }
 
-/// Reads a stream to its end, beside us: its writer does not wait for a reader, and we do not wait for it without a limit.
+/// Reads a stream to its end, beside us: its writer does not wait for a reader, and we do not wait
+/// for it without a limit.
 pub(crate) fn all_of(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut all = Vec::new();

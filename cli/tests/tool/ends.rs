@@ -292,8 +292,8 @@ fn a_command_whose_lease_cannot_be_renewed_is_signalled_and_has_ended_before_the
     told_to_end.line();
     assert!(runs(&id), "it has a second after SIGTERM");
     until("the end of the command", || !runs(&id));
-    // The server counts on while it is stopped, and looks at what has run out before it does what we asked for meanwhile:
-    // if nothing ran out, the lock was there when the command had ended.
+    // The server counts on while it is stopped, and looks at what has run out before it does what
+    // we asked for meanwhile: if nothing ran out, the lock was there when the command had ended.
     server.resume();
     let output = tool.output();
     assert_eq!(code(&output), 76, "{}", printed(&output));

@@ -179,7 +179,8 @@ fn a_leader_names_its_store() {
     assert!(printed(&output).contains("--store"), "{}", printed(&output));
 }
 
-/// The command's own process dies with the tool, and the lock with the last of the processes that it started.
+/// The command's own process dies with the tool, and the lock with the last of the processes that
+/// it started.
 #[test]
 fn a_killed_tool_leaves_the_lock_to_the_last_of_its_children() {
     let directory = Directory::new();
@@ -213,14 +214,16 @@ fn whoever_waits_for_a_killed_process_gets_the_lock() {
     assert!(second.wait().unwrap().success());
 }
 
-/// Counts with eight processes while they are killed and stopped at random moments: no update is lost, and none is doubled.
+/// Counts with eight processes while they are killed and stopped at random moments: no update is
+/// lost, and none is doubled.
 #[test]
 fn no_update_is_lost_whoever_is_killed() {
     let directory = Directory::new();
     let counter = directory.path("counter");
     std::fs::write(&counter, "0").unwrap();
     let log = directory.path("log");
-    // The update is one rename, which nobody sees half done; the log has a line for each that was made.
+    // The update is one rename, which nobody sees half done; the log has a line for each that was
+    // made.
     let script = format!(
         "n=$(cat {counter}); echo $((n + 1)) > {counter}.$$; mv {counter}.$$ {counter} && echo $n >> {log}"
     );
@@ -247,7 +250,8 @@ fn no_update_is_lost_whoever_is_killed() {
     assert!(directory.is_free());
 }
 
-/// `strace` kills the tool at the n-th system call of a kind, for every n. Whatever happened before, the next caller gets the lock.
+/// `strace` kills the tool at the n-th system call of a kind, for every n. Whatever happened
+/// before, the next caller gets the lock.
 #[test]
 fn a_tool_that_is_killed_at_any_system_call_leaves_a_lock_that_can_be_taken() {
     let directory = Directory::new();
@@ -315,7 +319,8 @@ fn a_full_disk_refuses_and_leaves_the_lock_as_it_is() {
     assert!(printed(&output).contains("again"), "{}", printed(&output));
 }
 
-/// In a mount namespace, so that the machine's own directory is left alone, with a user database of the test's own.
+/// In a mount namespace, so that the machine's own directory is left alone, with a user database of
+/// the test's own.
 #[test]
 fn without_a_store_root_and_others_have_a_directory_each() {
     if !is_root() {
@@ -405,14 +410,16 @@ fn another_user_is_refused_unless_both_name_a_group() {
     assert_eq!(code(&stranger), 77, "{}", printed(&stranger));
 }
 
-/// The tool is stopped, so it cannot end its command when the lease is over. A resource that compares tokens refuses the command.
+/// The tool is stopped, so it cannot end its command when the lease is over. A resource that
+/// compares tokens refuses the command.
 #[test]
 fn a_fence_refuses_the_command_of_a_tool_that_was_stopped() {
     let directory = Directory::new();
     let path = |name: &str| directory.path(name);
     std::fs::write(path("counter"), "0").unwrap();
     std::fs::write(path("largest"), "0").unwrap();
-    // The fence: the resource raises its largest token before it is read, and compares it before it is written.
+    // The fence: the resource raises its largest token before it is read, and compares it before it
+    // is written.
     let script = |before_the_write: &str, done: &str| {
         format!(
             "set -e; cd {place}

@@ -1,4 +1,5 @@
-//! One script with `flock` and with `leasehold run`: what the table in the docs says is the same, is the same.
+//! One script with `flock` and with `leasehold run`: what the table in the docs says is the same,
+//! is the same.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! What a service manager, a container or a login does to a process: the tool as process 1, with signals blocked, and started
-//! before its store.
+//! What a service manager, a container or a login does to a process: the tool as process 1, with
+//! signals blocked, and started before its store.
 
 use std::process::{Command, Stdio};
 
@@ -18,7 +18,8 @@ fn first_process(arguments: &[&str]) -> Running {
     Running(command.spawn().unwrap())
 }
 
-/// Sends SIGTERM to the child of a program until the program has ended: a first process that does not listen yet gets none.
+/// Sends SIGTERM to the child of a program until the program has ended: a first process that does
+/// not listen yet gets none.
 fn terminate_the_child(program: &mut Running) {
     let parent = program.0.id().to_string();
     until("the end of the first process", || {

@@ -1,4 +1,5 @@
-//! `leader`, `revoke`, `--shared` and `--mode`: the kinds of lock, on stores that have them and on stores that do not.
+//! `leader`, `revoke`, `--shared` and `--mode`: the kinds of lock, on stores that have them and on
+//! stores that do not.
 
 use std::process::Stdio;
 

@@ -52,7 +52,8 @@ fn a_check_in_another_process_namespace_waits_for_a_deleted_file_too() {
     assert_eq!(code(&output), 0, "{}", printed(&output));
 }
 
-/// The names of lease files can be listed, and when the tool has deleted its own, everybody may make one of that name.
+/// The names of lease files can be listed, and when the tool has deleted its own, everybody may
+/// make one of that name.
 #[test]
 fn a_check_believes_no_file_of_another_user() {
     if !is_root() {

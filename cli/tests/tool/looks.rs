@@ -256,7 +256,8 @@ fn completions_and_manual_pages_name_every_subcommand_and_nothing_hidden() {
     assert_eq!(code(&leasehold(&["generate", "bash", "--dir", "/"])), 64);
 }
 
-/// The page of the guide and the help name the same exit codes, and every option of the help is in the completions and the manual.
+/// The page of the guide and the help name the same exit codes, and every option of the help is in
+/// the completions and the manual.
 #[test]
 fn the_page_of_the_tool_the_completions_and_the_manual_are_whole() {
     let page = include_str!("../../../src/docs/tool.md");

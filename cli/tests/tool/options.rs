@@ -1,4 +1,5 @@
-//! The options that say which lock is held, and how; `leasehold hold`; processes that a command leaves behind.
+//! The options that say which lock is held, and how; `leasehold hold`; processes that a command
+//! leaves behind.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;

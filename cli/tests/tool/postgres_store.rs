@@ -97,7 +97,8 @@ fn no_update_is_lost_behind_a_fence_in_postgresql_while_holders_are_stopped() {
     assert_eq!(server.psql("SELECT count(*) FROM leasehold_counter"), "0");
 }
 
-/// Real waits: the ttl of each holder that died. Each section writes its token when it begins and when it ends.
+/// Real waits: the ttl of each holder that died. Each section writes its token when it begins and
+/// when it ends.
 #[test]
 fn six_processes_with_holders_that_die_never_overlap_and_tokens_grow() {
     const PROCESSES: usize = 6;

@@ -10,7 +10,8 @@ use zookeeper_client::{Acls, CreateMode};
 use crate::command::{TOOL, code, leasehold};
 use crate::zookeeper::{Server, claim, granted, line, open, options, raw, until};
 
-/// The holder, the revoking tool and every job are processes of their own, and none of them lives for long.
+/// The holder, the revoking tool and every job are processes of their own, and none of them lives
+/// for long.
 #[tokio::test]
 async fn a_job_that_does_not_wait_gets_in_after_a_revocation_whose_processes_are_gone() {
     let server = Server::shared();

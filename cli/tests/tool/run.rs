@@ -208,7 +208,8 @@ fn scripts_get_json() {
         "--json", "run", "--store", "memory:", "--lock", "k", "--", "true",
     ]);
     assert_eq!(lines(&output.stderr)[0]["exit"], 64);
-    // What cannot be understood is reported the same way; the command's own words say nothing to us.
+    // What cannot be understood is reported the same way; the command's own words say nothing to
+    // us.
     let output = leasehold(&["run", "--json", "--store", &url]);
     assert_eq!(code(&output), 64);
     assert_eq!(lines(&output.stderr)[0]["exit"], 64);

@@ -8,7 +8,8 @@ use crate::zookeeper::Server;
 
 /// Shorter than the four seconds that the client gives one attempt to connect for a session of ten.
 const SLOW: Duration = Duration::from_millis(3_500);
-/// How often a machine may be so busy that there is no session within the ten seconds that the store waits for one.
+/// How often a machine may be so busy that there is no session within the ten seconds that the
+/// store waits for one.
 const TRIES: usize = 5;
 
 const HELD_UP: Fate = Fate {
@@ -22,8 +23,9 @@ fn linger(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// One attempt to connect is never answered, and the next one late. The servers may have counted the new session from the first: as
-/// it is, its locks would be over before a heartbeat could renew them.
+/// One attempt to connect is never answered, and the next one late. The servers may have counted
+/// the new session from the first: as it is, its locks would be over before a heartbeat could renew
+/// them.
 #[test]
 fn after_slow_connects_a_command_runs_under_the_default_session() {
     let server = Server::start();

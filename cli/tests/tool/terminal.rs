@@ -1,4 +1,5 @@
-//! On a real terminal: who stands in its foreground, and what its keys do. `script` gives the tool a terminal of its own.
+//! On a real terminal: who stands in its foreground, and what its keys do. `script` gives the tool
+//! a terminal of its own.
 
 use std::io::Write;
 use std::process::{Child, Stdio};
@@ -55,8 +56,8 @@ fn run(url: &str, script: &str) -> String {
     format!("{TOOL} run --store '{url}' --lock k -- sh -c '{script}'")
 }
 
-/// A command that only sleeps, and leaves its id in the mark. The shell itself becomes the sleep: a signal that meets a shell
-/// between its fork and the new program is lost.
+/// A command that only sleeps, and leaves its id in the mark. The shell itself becomes the sleep: a
+/// signal that meets a shell between its fork and the new program is lost.
 #[cfg(target_os = "linux")]
 fn sleeps(begun: &Mark) -> String {
     format!("echo $$ > {}; exec sleep 1000", begun.path())

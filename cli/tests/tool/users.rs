@@ -20,7 +20,8 @@ fn group() -> (String, u32) {
     groups.find(|(_, number)| *number != 0).unwrap()
 }
 
-/// The TTL is longer than the wait of the second user, so only the death of the first one's processes frees the lock in time.
+/// The TTL is longer than the wait of the second user, so only the death of the first one's
+/// processes frees the lock in time.
 #[test]
 fn a_user_of_the_group_gets_the_lock_of_another_users_killed_tool() {
     if !is_root() {
@@ -65,7 +66,8 @@ fn a_user_of_the_group_gets_the_lock_of_another_users_killed_tool() {
     assert!(until_it_ends(&mut second).success());
 }
 
-/// A user database of the test's own, as a directory server is one: it knows one user, with this home, and one group.
+/// A user database of the test's own, as a directory server is one: it knows one user, with this
+/// home, and one group.
 const DATABASE: &str = r#"
 #include <nss.h>
 #include <pwd.h>

@@ -1,8 +1,9 @@
 //! The spans of a lock in OpenTelemetry: `cargo run --manifest-path examples/telemetry/Cargo.toml`.
 //!
-//! Four spans follow a lock: `lock.acquire`, `lock.hold`, `lock.run` and `lock.commit`, each with `key`, `token` and `outcome`. They
-//! are children of the caller's span, so a trace shows who waited for what. Your program takes the exporter of its backend
-//! (OTLP) instead of the one in memory; here the spans are read back and checked.
+//! Four spans follow a lock: `lock.acquire`, `lock.hold`, `lock.run` and `lock.commit`, each with
+//! `key`, `token` and `outcome`. They are children of the caller's span, so a trace shows who
+//! waited for what. Your program takes the exporter of its backend (OTLP) instead of the one in
+//! memory; here the spans are read back and checked.
 
 use std::error::Error;
 

@@ -1,7 +1,9 @@
-//! A service of which one instance leads: `leader_http STORE_URL NAME ADDRESS`. Stop it with ctrl-c or SIGTERM.
+//! A service of which one instance leads: `leader_http STORE_URL NAME ADDRESS`. Stop it with ctrl-c
+//! or SIGTERM.
 //!
-//! `GET /health` says whether this instance leads, and is 503 while its store does not answer. When the leader dies, another
-//! instance leads within a TTL; when it is stopped, it resigns and another one leads at once.
+//! `GET /health` says whether this instance leads, and is 503 while its store does not answer. When
+//! the leader dies, another instance leads within a TTL; when it is stopped, it resigns and another
+//! one leads at once.
 
 use std::error::Error;
 use std::time::Duration;
@@ -56,7 +58,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Ctrl-c, or the signal of a service manager: Kubernetes and systemd send SIGTERM and nothing else.
+/// Ctrl-c, or the signal of a service manager: Kubernetes and systemd send SIGTERM and nothing
+/// else.
 async fn asked_to_stop(mut terminate: Signal) {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}

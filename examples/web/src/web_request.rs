@@ -1,8 +1,9 @@
 //! A lock for each request: `web_request STORE_URL ADDRESS`. Stop it with ctrl-c or SIGTERM.
 //!
-//! `GET /orders/{id}` works on one order for half a second. Two requests for one order take turns, on whichever host they are;
-//! who waits for too long gets 409 and the holder's name. When the client goes away, the handler's future is dropped: the run is
-//! undone and the lock is released, without a line of code for it.
+//! `GET /orders/{id}` works on one order for half a second. Two requests for one order take turns,
+//! on whichever host they are; who waits for too long gets 409 and the holder's name. When the
+//! client goes away, the handler's future is dropped: the run is undone and the lock is released,
+//! without a line of code for it.
 
 use std::error::Error;
 use std::time::Duration;
@@ -38,7 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Ctrl-c, or the signal of a service manager: Kubernetes and systemd send SIGTERM and nothing else.
+/// Ctrl-c, or the signal of a service manager: Kubernetes and systemd send SIGTERM and nothing
+/// else.
 async fn asked_to_stop(mut terminate: Signal) {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
@@ -49,7 +51,8 @@ async fn asked_to_stop(mut terminate: Signal) {
 async fn order(State(locks): State<LockManager>, Path(id): Path<u64>) -> Answer {
     let lock = locks.lock(format!("orders/{id}"));
     let done = lock.guarded_async(async |tx| {
-        // Stands for the work: it ends early if the lease is lost, and its result is not committed then.
+        // Stands for the work: it ends early if the lease is lost, and its result is not committed
+        // then.
         tokio::time::sleep(Duration::from_millis(500)).await;
         tx.check()?;
         Ok(())

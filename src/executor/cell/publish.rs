@@ -1,11 +1,11 @@
 //! Publishing: the cells of one run appear together, or not at all.
 //!
-//! The terms of all cells are locked in the order of their addresses, so that no two runs wait for each other. All cells are
-//! judged, and then all are swapped. No user code runs under these locks.
+//! The terms of all cells are locked in the order of their addresses, so that no two runs wait for
+//! each other. All cells are judged, and then all are swapped. No user code runs under these locks.
 //!
-//! With a commit call the cells are judged and *reserved* before the call and published after it; the locks are not held
-//! in between. A run of the same holder finds the reservation and conflicts. A newer holder takes the reservation over, and the
-//! older run publishes nothing.
+//! With a commit call the cells are judged and *reserved* before the call and published after it;
+//! the locks are not held in between. A run of the same holder finds the reservation and conflicts.
+//! A newer holder takes the reservation over, and the older run publishes nothing.
 
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ impl Cells {
         Ok(self)
     }
 
-    /// Publishes what was reserved. False, and nothing is published, if a newer holder came in between.
+    /// Publishes what was reserved. False, and nothing is published, if a newer holder came in
+    /// between.
     pub(crate) fn publish_reserved(self) -> bool {
         let locked = self.lock();
         let is_valid = locked

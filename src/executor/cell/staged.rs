@@ -14,10 +14,12 @@ use super::terms::CellTerms;
 use crate::model::error::Error;
 use crate::model::token::FencingToken;
 
-/// A run's own copy of a cell, to read and to change. It becomes the cell's value when the run commits.
+/// A run's own copy of a cell, to read and to change. It becomes the cell's value when the run
+/// commits.
 ///
-/// The copy is made at the first change. One run has one copy of a cell: a later [`write`](crate::Tx::write) continues with the
-/// copy of an earlier one that was dropped. While one is alive, another is refused, and the run will not commit.
+/// The copy is made at the first change. One run has one copy of a cell: a later
+/// [`write`](crate::Tx::write) continues with the copy of an earlier one that was dropped. While
+/// one is alive, another is refused, and the run will not commit.
 ///
 /// It cannot outlive the work:
 ///
@@ -116,7 +118,8 @@ pub(crate) trait AnyDraft: Any + Send + Sync {
     fn ensure_returned(&self) -> Result<(), Error>;
     /// The cell still shows the value that the copy was made from.
     fn is_current(&self) -> bool;
-    /// Makes the copy the cell's value. The former value is dropped with the draft, when no lock is held.
+    /// Makes the copy the cell's value. The former value is dropped with the draft, when no lock is
+    /// held.
     fn publish(&self);
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }

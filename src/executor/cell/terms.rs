@@ -28,8 +28,8 @@ impl CellTerms {
         }
     }
 
-    /// A run under `locks` asks to write: one of them must have the cell's key, and no newer holder may have written. Returns the
-    /// token that the run writes the cell under.
+    /// A run under `locks` asks to write: one of them must have the cell's key, and no newer holder
+    /// may have written. Returns the token that the run writes the cell under.
     pub(crate) fn admit(&mut self, locks: &[HeldKey]) -> Result<FencingToken, Refusal> {
         let token = self.lock_of(locks)?.token;
         match self.token {

@@ -11,7 +11,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Cells that can be read together: a tuple of two to four references, or a slice of cells of one type.
+/// Cells that can be read together: a tuple of two to four references, or a slice of cells of one
+/// type.
 pub trait Together: sealed::Sealed {
     /// The committed values, in the order of the cells.
     type Values;
@@ -20,7 +21,8 @@ pub trait Together: sealed::Sealed {
     fn values(self) -> Self::Values;
 }
 
-/// The committed values of several cells at one moment: the reader sees either all or none of what a run wrote to them.
+/// The committed values of several cells at one moment: the reader sees either all or none of what
+/// a run wrote to them.
 ///
 /// It waits only while a commit swaps its pointers.
 ///

@@ -9,11 +9,11 @@ use crate::model::error::BoxError;
 
 /// Why the work gave up: a box into which `?` turns every error, and a text as well.
 ///
-/// The executor recognises a [`LeaseError`] inside it (a failed `tx.check()?`): the outcome is then [`Cause::Lease`], and not
-/// that the work failed.
+/// The executor recognises a [`LeaseError`] inside it (a failed `tx.check()?`): the outcome is then
+/// [`Cause::Lease`], and not that the work failed.
 ///
-/// It does not implement [`Error`](std::error::Error), because a type that takes every error cannot. An error of your
-/// own type is in [`Cause::Failed`], and `downcast_ref` gives it back.
+/// It does not implement [`Error`](std::error::Error), because a type that takes every error
+/// cannot. An error of your own type is in [`Cause::Failed`], and `downcast_ref` gives it back.
 pub struct Abort(BoxError);
 
 impl Abort {
@@ -22,8 +22,9 @@ impl Abort {
         Self(error.into())
     }
 
-    /// Stops the run without an error: the outcome is a rollback with the cause [`Stopped`](Cause::Stopped), which does not
-    /// read like a failure and is not repeated by a retry.
+    /// Stops the run without an error: the outcome is a rollback with the cause
+    /// [`Stopped`](Cause::Stopped), which does not read like a failure and is not repeated by a
+    /// retry.
     ///
     /// ```
     /// use leasehold::Abort;

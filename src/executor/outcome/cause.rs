@@ -10,29 +10,32 @@ use crate::model::token::FencingToken;
 
 /// Why a run did not commit.
 ///
-/// `Display` leaves out an error that is the [`source`](std::error::Error::source) of the [`RunError`](crate::RunError), so that a
-/// printed chain of errors names each once.
+/// `Display` leaves out an error that is the [`source`](std::error::Error::source) of the
+/// [`RunError`](crate::RunError), so that a printed chain of errors names each once.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Cause<E = BoxError> {
-    /// The work returned this error, or decided so in its commit. The run is not repeated, unless the error is an [`Error`] that [is
-    /// retryable](Error::is_retryable), or was caused by one.
+    /// The work returned this error, or decided so in its commit. The run is not repeated, unless
+    /// the error is an [`Error`] that [is retryable](Error::is_retryable), or was caused by one.
     Failed(E),
     /// The work decided to stop, with [`Abort::stop`](crate::Abort::stop). Nothing failed.
     Stopped,
-    /// The lease did not allow the commit, or the work gave up because of it. Acquire the lock again.
+    /// The lease did not allow the commit, or the work gave up because of it. Acquire the lock
+    /// again.
     Lease(LeaseError),
     /// The commit call proved that it changed nothing.
     NotApplied(BoxError),
-    /// Another run of this process committed, or is committing, a cell that this run wrote. Run it again.
+    /// Another run of this process committed, or is committing, a cell that this run wrote. Run it
+    /// again.
     Conflict,
-    /// A newer holder was there first: a fence or a cell has seen a larger token. Acquire the lock again.
+    /// A newer holder was there first: a fence or a cell has seen a larger token. Acquire the lock
+    /// again.
     Fenced {
         /// The larger token, if the resource reported it.
         seen: Option<FencingToken>,
     },
-    /// A step had no answer, and the work returned `Ok` nevertheless. An effect in doubt cannot be part of a commit: find out
-    /// inside the step what became of it, and return that.
+    /// A step had no answer, and the work returned `Ok` nevertheless. An effect in doubt cannot be
+    /// part of a commit: find out inside the step what became of it, and return that.
     StepInDoubt,
     /// The run broke a rule, which the error names, or a resource was missing. Fix the work.
     Refused(Error),
@@ -75,7 +78,8 @@ fn says_so<E: 'static>(error: &E) -> bool {
         .any(Error::is_retryable)
 }
 
-/// The error of an untyped run. An error of a type of your own is shown by [`Cause`] itself, and has no `source` there.
+/// The error of an untyped run. An error of a type of your own is shown by [`Cause`] itself, and
+/// has no `source` there.
 fn boxed<E: 'static>(error: &E) -> Option<&(dyn StdError + 'static)> {
     let error = (error as &dyn Any).downcast_ref::<BoxError>()?;
     Some(error.as_ref())

@@ -12,7 +12,8 @@ use crate::model::txn::TxnId;
 pub struct Committed<T> {
     /// What the work returned.
     pub value: T,
-    /// The fencing token that the run was under; of a run under several locks, that of the first key in their order.
+    /// The fencing token that the run was under; of a run under several locks, that of the first
+    /// key in their order.
     pub token: FencingToken,
     /// What was left of the lease when the commit began.
     pub slack: Duration,
@@ -37,8 +38,8 @@ pub enum CommitProof {
     WithinLease,
     /// The resource compared the tokens of all locks of the run and accepted them.
     Fenced,
-    /// The effects are [`GuardedCell`](crate::GuardedCell)s of this process, which compare tokens themselves, and the lease was
-    /// live after they were published.
+    /// The effects are [`GuardedCell`](crate::GuardedCell)s of this process, which compare tokens
+    /// themselves, and the lease was live after they were published.
     Local,
 }
 
@@ -46,13 +47,15 @@ pub enum CommitProof {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The fencing token that the run was under; of a run under several locks, that of the first key in their order.
+    /// The fencing token that the run was under; of a run under several locks, that of the first
+    /// key in their order.
     pub token: FencingToken,
     /// The run's identifier, if one was made.
     pub txn_id: Option<TxnId>,
     /// What was left of the lease when the commit began.
     pub slack: Duration,
-    /// What the claim rests on; `None` if the commit came late ([`CommittedLate`](super::RunError::CommittedLate)).
+    /// What the claim rests on; `None` if the commit came late
+    /// ([`CommittedLate`](super::RunError::CommittedLate)).
     pub proof: Option<CommitProof>,
     /// All locks that the run was under.
     pub locks: Locks,

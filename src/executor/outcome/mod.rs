@@ -1,4 +1,5 @@
-//! How a run ends: [`Committed`] or a [`RunError`], with the cause and the report of what was undone.
+//! How a run ends: [`Committed`] or a [`RunError`], with the cause and the report of what was
+//! undone.
 
 mod abort;
 mod cause;

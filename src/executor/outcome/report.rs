@@ -8,7 +8,8 @@ use crate::model::error::BoxError;
 use crate::model::run_event::RunEvent;
 use crate::model::run_sink::{Debt, DebtState};
 
-/// What was undone, newest first: one result for each undo hook and each step that may have had an effect.
+/// What was undone, newest first: one result for each undo hook and each step that may have had an
+/// effect.
 #[derive(Debug, Default)]
 #[must_use = "an undo that failed is reported only here"]
 pub struct UndoReport {
@@ -36,8 +37,8 @@ pub enum UndoResult {
     Done,
     /// The undo failed: its effect may be half undone.
     Failed(Arc<BoxError>),
-    /// The undo panicked with this message: its effect may be half undone. `Display` leaves the message out, because it may hold
-    /// secrets.
+    /// The undo panicked with this message: its effect may be half undone. `Display` leaves the
+    /// message out, because it may hold secrets.
     Panicked(String),
     /// It was not tried, because undoing it was not safe any more: it is a debt.
     NotTried(DebtState),

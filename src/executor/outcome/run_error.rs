@@ -13,12 +13,13 @@ use crate::model::run_sink::Debt;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 
-/// Every end of a run that is not [`Committed`](super::Committed). [`was_applied`](Self::was_applied) sorts them in one question.
+/// Every end of a run that is not [`Committed`](super::Committed).
+/// [`was_applied`](Self::was_applied) sorts them in one question.
 #[must_use = "some of these were applied, and some leave debts"]
 #[non_exhaustive]
 pub enum RunError<T, E = BoxError> {
-    /// The lock was not acquired, so the work was not begun. Nothing was applied. Only one-shot runs
-    /// ([`Lock::guarded`](crate::Lock::guarded)) end this way.
+    /// The lock was not acquired, so the work was not begun. Nothing was applied. Only one-shot
+    /// runs ([`Lock::guarded`](crate::Lock::guarded)) end this way.
     NotAcquired {
         /// Why the lock was not acquired.
         why: Error,
@@ -28,69 +29,79 @@ pub enum RunError<T, E = BoxError> {
         /// Why the lease did not allow it.
         why: LeaseError,
     },
-    /// The run did not commit, and everything that the work noted in its [`Tx`](crate::Tx) was undone. What the work did outside of it
-    /// remains.
+    /// The run did not commit, and everything that the work noted in its [`Tx`](crate::Tx) was
+    /// undone. What the work did outside of it remains.
     RolledBack {
         /// Why it did not commit.
         cause: Cause<E>,
         /// What was undone; complete. Its `Display` says so if nothing was noted.
         undo: UndoReport,
     },
-    /// The run did not commit, and not everything could be undone. Parts may be applied: `undo` says which.
+    /// The run did not commit, and not everything could be undone. Parts may be applied: `undo`
+    /// says which.
     Incomplete {
         /// Why it did not commit.
         cause: Cause<E>,
         /// What was undone, and what was not.
         undo: UndoReport,
     },
-    /// A fence refused the only send of the commit or of a step, or a cell had a newer writer. Everything that was noted was undone, and
-    /// the lock has a newer holder.
+    /// A fence refused the only send of the commit or of a step, or a cell had a newer writer.
+    /// Everything that was noted was undone, and the lock has a newer holder.
     Fenced {
         /// The larger token, if the resource reported it.
         seen: Option<FencingToken>,
         /// What was undone; complete.
         undo: UndoReport,
     },
-    /// The commit was sent and no trustworthy answer came: it may or may not be applied, or may be applied later.
-    /// Look for `txn_id` at the resource. Local changes were undone; the effects of steps are debts, undecided.
+    /// The commit was sent and no trustworthy answer came: it may or may not be applied, or may be
+    /// applied later. Look for `txn_id` at the resource. Local changes were undone; the effects of
+    /// steps are debts, undecided.
     InDoubt {
         /// The locks of the run, as the commit call received them.
         locks: Locks,
         /// The run's identifier, as the commit call received it.
         txn_id: TxnId,
-        /// The fencing token that it was sent with; of a run under several locks, that of the first key in their order.
+        /// The fencing token that it was sent with; of a run under several locks, that of the first
+        /// key in their order.
         token: FencingToken,
         /// What came instead of an answer.
         error: BoxError,
-        /// What was undone. Its debts are the effects of the run's steps: keep them if the commit turns out to be applied, undo them
-        /// if not.
+        /// What was undone. Its debts are the effects of the run's steps: keep them if the commit
+        /// turns out to be applied, undo them if not.
         undo: UndoReport,
     },
-    /// The commit is applied, but the lease was over when it was done, and no fence checked it: another holder may have acted at
-    /// the same time. Exclusivity is not claimed.
+    /// The commit is applied, but the lease was over when it was done, and no fence checked it:
+    /// another holder may have acted at the same time. Exclusivity is not claimed.
     CommittedLate {
         /// The locks that the run was under, sorted by key.
         locks: Locks,
         /// What the work returned.
         value: T,
-        /// The fencing token that the run was under; of a run under several locks, that of the first key in their order.
+        /// The fencing token that the run was under; of a run under several locks, that of the
+        /// first key in their order.
         token: FencingToken,
-        /// By how much, at most, the commit ended after the deadline; zero if the lease was lost for another reason.
+        /// By how much, at most, the commit ended after the deadline; zero if the lease was lost
+        /// for another reason.
         late_by: Duration,
-        /// Whether the cells that the run wrote show its values; false if a newer holder had written them in the meantime.
+        /// Whether the cells that the run wrote show its values; false if a newer holder had
+        /// written them in the meantime.
         published: bool,
     },
 }
 
 impl<T, E: 'static> RunError<T, E> {
-    /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the lock again first.
+    /// Whether to run the same work again is safe and may help: nothing was applied. Acquire the
+    /// lock again first.
     ///
-    /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and [`RolledBack`](Self::RolledBack) unless the run broke a
-    /// rule ([`Cause::Refused`]), or its work [stopped](Cause::Stopped) or [failed](Cause::Failed). What the work decided is final, with
-    /// its reason, unless the work says otherwise: its error, or one that caused it, is an [`Error`] that [is
-    /// retryable](Error::is_retryable), such as `Error::unavailable("the ledger is not open yet")`. For
-    /// [`NotAcquired`](Self::NotAcquired) as [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete),
-    /// [`InDoubt`](Self::InDoubt) and [`CommittedLate`](Self::CommittedLate): to repeat those may apply the change twice.
+    /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and
+    /// [`RolledBack`](Self::RolledBack) unless the run broke a rule ([`Cause::Refused`]), or its
+    /// work [stopped](Cause::Stopped) or [failed](Cause::Failed). What the work decided is final,
+    /// with its reason, unless the work says otherwise: its error, or one that caused it, is an
+    /// [`Error`] that [is retryable](Error::is_retryable), such as
+    /// `Error::unavailable("the ledger is not open yet")`. For [`NotAcquired`](Self::NotAcquired)
+    /// as [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete),
+    /// [`InDoubt`](Self::InDoubt) and [`CommittedLate`](Self::CommittedLate): to repeat those may
+    /// apply the change twice.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -105,8 +116,9 @@ impl<T, E: 'static> RunError<T, E> {
 impl<T, E> RunError<T, E> {
     /// Whether the run was applied; `None` if parts of it were, or if that is unknown.
     ///
-    /// It answers for what the work did *through its [`Tx`](crate::Tx)*: cells, steps, hooks, the commit. A file that the work wrote
-    /// by itself is written, also where the answer is `Some(false)`: no type can know of it, and nothing undoes it.
+    /// It answers for what the work did *through its [`Tx`](crate::Tx)*: cells, steps, hooks, the
+    /// commit. A file that the work wrote by itself is written, also where the answer is
+    /// `Some(false)`: no type can know of it, and nothing undoes it.
     #[must_use]
     pub fn was_applied(&self) -> Option<bool> {
         match self {
@@ -196,7 +208,8 @@ impl<T, E> RunError<T, E> {
         }
     }
 
-    /// The commit whose outcome is unknown, for [`Resolve`](crate::fence::Resolve); `None` for every other end.
+    /// The commit whose outcome is unknown, for [`Resolve`](crate::fence::Resolve); `None` for
+    /// every other end.
     #[must_use]
     pub fn doubt(&self) -> Option<Doubt> {
         match self {
@@ -302,8 +315,9 @@ impl<T, E: fmt::Display + 'static> fmt::Display for RunError<T, E> {
     }
 }
 
-/// [`source`](std::error::Error::source) is what `Display` does not show: a printed chain names each error once. What the
-/// work failed with is in [`cause`](RunError::cause), and `Display` shows it.
+/// [`source`](std::error::Error::source) is what `Display` does not show: a printed chain names
+/// each error once. What the work failed with is in [`cause`](RunError::cause), and `Display` shows
+/// it.
 impl<T, E: fmt::Debug + fmt::Display + 'static> std::error::Error for RunError<T, E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

@@ -15,11 +15,11 @@ use crate::model::commit::{CommitPermit, EffectError};
 use crate::model::error::BoxError;
 
 /// The [`Tx`] of an awaited run. It has the methods of a `Tx`, and its own [`step`](Self::step) and
-/// [`commit_with`](Self::commit_with), which are awaited. A function that takes a `&Tx` may be called in both kinds of run; a step
-/// that it makes blocks.
+/// [`commit_with`](Self::commit_with), which are awaited. A function that takes a `&Tx` may be
+/// called in both kinds of run; a step that it makes blocks.
 ///
-/// It is a type of its own, without a lifetime, because the compiler cannot prove that the future of an `async` closure is `Send`
-/// when the closure takes a type with a lifetime.
+/// It is a type of its own, without a lifetime, because the compiler cannot prove that the future
+/// of an `async` closure is `Send` when the closure takes a type with a lifetime.
 pub struct AsyncTx(Tx<'static>);
 
 impl AsyncTx {
@@ -33,19 +33,21 @@ impl AsyncTx {
 
     /// Makes an effect outside this process, and notes how to undo it.
     ///
-    /// The intent is noted *before* `call` is first polled, and reported to the lock's manager. If the run does not commit, the
-    /// executor awaits `undo`, newest first among the local hooks, while the lease is live and for at most what is left of it, or
-    /// at any time if the effect is [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a
+    /// The intent is noted *before* `call` is first polled, and reported to the lock's manager. If
+    /// the run does not commit, the executor awaits `undo`, newest first among the local hooks,
+    /// while the lease is live and for at most what is left of it, or at any time if the effect is
+    /// [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a
     /// [`Debt`](crate::run::Debt).
     ///
-    /// The lease is checked before every poll of `call`: when it is over, `call` is not polled again, and the step is in doubt.
-    /// Renewals prolong the wait.
+    /// The lease is checked before every poll of `call`: when it is over, `call` is not polled
+    /// again, and the step is in doubt. Renewals prolong the wait.
     ///
     /// # Errors
     ///
-    /// [`StepError::Lease`] and [`StepError::Refused`]: nothing was sent. [`StepError::NotApplied`] and [`StepError::Fenced`]: the
-    /// effect proved that it did not happen. [`StepError::InDoubt`]: no answer, or [`EffectError::Unknown`], as from a bare `?`
-    /// inside it; the run will not commit, and its hold is not released but expires.
+    /// [`StepError::Lease`] and [`StepError::Refused`]: nothing was sent. [`StepError::NotApplied`]
+    /// and [`StepError::Fenced`]: the effect proved that it did not happen. [`StepError::InDoubt`]:
+    /// no answer, or [`EffectError::Unknown`], as from a bare `?` inside it; the run will not
+    /// commit, and its hold is not released but expires.
     ///
     /// # Cancel safety
     ///
@@ -90,18 +92,21 @@ impl AsyncTx {
         }
     }
 
-    /// Sets *the* commit: the one durable change outside this process. The executor awaits it after the work has returned `Ok` and
-    /// the lease was found live with at least the commit budget left. It is the last call of the work.
+    /// Sets *the* commit: the one durable change outside this process. The executor awaits it after
+    /// the work has returned `Ok` and the lease was found live with at least the commit budget
+    /// left. It is the last call of the work.
     ///
-    /// It returns `()`, or [`Applied::fenced`](crate::run::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
-    /// bare `?` means that the commit is in doubt (I7), with the exception that [it](EffectError) names.
+    /// It returns `()`, or [`Applied::fenced`](crate::run::Applied::fenced) if the resource
+    /// compared all tokens of the permit; or an [`EffectError`], in which a bare `?` means that the
+    /// commit is in doubt (I7), with the exception that [it](EffectError) names.
     ///
-    /// A value in its answer ([`Applied::with`](crate::run::Applied::with)) comes out of the [`CommitValue`]. An answer
-    /// `Ok(Err(why))` is the caller's own decision against the commit, and is returned in [`Cause::Failed`](crate::Cause::Failed).
+    /// A value in its answer ([`Applied::with`](crate::run::Applied::with)) comes out of the
+    /// [`CommitValue`]. An answer `Ok(Err(why))` is the caller's own decision against the commit,
+    /// and is returned in [`Cause::Failed`](crate::Cause::Failed).
     ///
-    /// After [`CommitPermit::remaining`] it is not polled again, and the commit is in doubt. There is one exception: if the process
-    /// was stopped during the first poll until the permit had ended, the call gets one more second, so that a fence can refuse
-    /// it.
+    /// After [`CommitPermit::remaining`] it is not polled again, and the commit is in doubt. There
+    /// is one exception: if the process was stopped during the first poll until the permit had
+    /// ended, the call gets one more second, so that a fence can refuse it.
     pub fn commit_with<A, F>(
         &self,
         commit: impl FnOnce(CommitPermit) -> F + Send + 'static,
@@ -115,7 +120,8 @@ impl AsyncTx {
         let value = CommitValue::empty();
         let kept = value.shared();
         self.0.set_commit(Box::new(move |permit| {
-            // The call begins inside the future, so a panic in the call and one in the future are handled alike.
+            // The call begins inside the future, so a panic in the call and one in the future are
+            // handled alike.
             Box::pin(async move { kept.keep(commit(permit).await) })
         }));
         value

@@ -1,7 +1,8 @@
 //! The path of a run that is awaited.
 //!
-//! Every future that is dropped here leaves its run in one of two states: an armed [`AsyncTx`] (the work was awaited) or an
-//! armed [`Unwinding`] (the commit call or the undo was awaited). The drop of either undoes the run.
+//! Every future that is dropped here leaves its run in one of two states: an armed [`AsyncTx`] (the
+//! work was awaited) or an armed [`Unwinding`] (the commit call or the undo was awaited). The drop
+//! of either undoes the run.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -40,8 +41,8 @@ pub(crate) async fn run<T, E: 'static, W>(
             poll_fn(|cx| poll_inside(context, timers, run.as_mut(), cx)).await
         }
         Some(turns) => {
-            // Boxed, so that the future of a run without turns stays small. Owned, so that a run which is dropped is undone
-            // before its turn ends.
+            // Boxed, so that the future of a run without turns stays small. Owned, so that a run
+            // which is dropped is undone before its turn ends.
             let mut run = Box::pin(run);
             let run = poll_fn(move |cx| poll_inside(context, timers, run.as_mut(), cx));
             turns.awaiting(context.lease(), run).await
@@ -131,14 +132,15 @@ async fn commit<E: 'static>(
     prepared.answered(context, answer, notes)
 }
 
-/// How long a commit call may take to answer if the process was stopped during its first poll until the permit had ended.
+/// How long a commit call may take to answer if the process was stopped during its first poll until
+/// the permit had ended.
 const LATE_COMMIT_LIMIT: Duration = Duration::from_secs(1);
 
-/// The answer of a commit call, if it comes before `limit`. The call is not polled again when `limit` has passed or the lease is
-/// over: it could send its change during the next holder's work.
+/// The answer of a commit call, if it comes before `limit`. The call is not polled again when
+/// `limit` has passed or the lease is over: it could send its change during the next holder's work.
 ///
-/// If `limit` had passed at the end of the first poll, the process was stopped between the check and the send. Only a fence can
-/// help then, so its answer is awaited for [`LATE_COMMIT_LIMIT`].
+/// If `limit` had passed at the end of the first poll, the process was stopped between the check
+/// and the send. Only a fence can help then, so its answer is awaited for [`LATE_COMMIT_LIMIT`].
 async fn in_time<A>(lease: &Lease, limit: Stamp, call: impl Future<Output = A>) -> Option<A> {
     let clock = lease.clock();
     let is_over = || limit.since(&clock.stamp()).is_zero() || lease.look_strict().is_err();

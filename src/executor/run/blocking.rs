@@ -48,7 +48,8 @@ fn run_inner<'env, T>(
     let has_no_change = armed.tx.has_no_change();
     let unsettled = match worked {
         Ok(value) if armed.tx.is_blank() => {
-            // Nothing was noted and the context is borrowed: there is nothing to drop, and to find that out costs time.
+            // Nothing was noted and the context is borrowed: there is nothing to drop, and to find
+            // that out costs time.
             std::mem::forget(armed);
             return nothing_noted(context, value);
         }

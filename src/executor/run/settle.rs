@@ -216,7 +216,8 @@ impl Prepared {
         };
         let has_cells = !self.cells.is_empty();
         let published = self.cells.publish_reserved();
-        // After the last effect: the call, or the publishing, may have stalled. A fence checks the change of the call only.
+        // After the last effect: the call, or the publishing, may have stalled. A fence checks the
+        // change of the call only.
         let is_live = context.lease().look_strict().is_ok();
         // Tokens that may not grow prove nothing.
         let is_fenced = applied.is_fenced() && context.lease().is_fencing();
@@ -263,7 +264,8 @@ impl Settled {
         let token = receipt.token;
         notes.drop_undo();
         for hook in notes.on_committed {
-            // Without the panic's message, which may hold secrets. The panic hook of the process prints it.
+            // Without the panic's message, which may hold secrets. The panic hook of the process
+            // prints it.
             if caught(|| hook(&receipt)).is_err() {
                 tracing::error!(target: "leasehold::run", %token, "a hook after the commit panicked");
             }
@@ -313,7 +315,8 @@ mod tests {
         make(clock.clone(), &Settings::default(), key, token, ttl)
     }
 
-    /// A run that writes a cell, and whose publishing a reader holds up until the lease is over by `LATE`.
+    /// A run that writes a cell, and whose publishing a reader holds up until the lease is over by
+    /// `LATE`.
     fn run_with_a_slow_reader(
         is_fencing: bool,
         commit: Option<Applied>,

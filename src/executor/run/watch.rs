@@ -1,5 +1,5 @@
-//! What others see of a run: its spans, for subscribers, and its end, for observers. Where nobody listens, each costs a load and a
-//! comparison.
+//! What others see of a run: its spans, for subscribers, and its end, for observers. Where nobody
+//! listens, each costs a load and a comparison.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,8 +13,8 @@ use crate::model::commit::{EffectError, keys, tokens};
 use crate::model::run_event::RunEvent;
 use crate::model::txn::TxnId;
 
-/// A run whose end was not reported yet. If it is dropped in this state, the run panicked, or its future was dropped: then its span
-/// has no outcome.
+/// A run whose end was not reported yet. If it is dropped in this state, the run panicked, or its
+/// future was dropped: then its span has no outcome.
 pub(crate) struct Watched<'a> {
     context: Option<&'a RunContext>,
     run: u64,
@@ -99,7 +99,8 @@ fn end_of<T, E>(outcome: &Result<Committed<T>, RunError<T, E>>) -> RunEvent {
     }
 }
 
-/// The span `lock.commit`: the commit call, until its answer. It has no outcome if the call panicked or was dropped.
+/// The span `lock.commit`: the commit call, until its answer. It has no outcome if the call
+/// panicked or was dropped.
 pub(crate) fn commit_span(context: &RunContext, txn_id: TxnId) -> Span {
     tracing::info_span!(
         target: "leasehold::run",

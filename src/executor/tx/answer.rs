@@ -11,8 +11,9 @@ use crate::executor::outcome::Cause;
 use crate::model::commit::{Applied, EffectError};
 use crate::model::error::BoxError;
 
-/// What a commit call may return, apart from a [`EffectError`]: `()`, [`Applied`], or `Result<Applied<V>, R>`, whose error is
-/// the caller's own decision against the commit, with which nothing was applied.
+/// What a commit call may return, apart from a [`EffectError`]: `()`, [`Applied`], or
+/// `Result<Applied<V>, R>`, whose error is the caller's own decision against the commit, with which
+/// nothing was applied.
 pub trait CommitAnswer {
     /// What the commit computed.
     type Value;
@@ -54,7 +55,8 @@ impl<V, R> CommitAnswer for Result<Applied<V>, R> {
     }
 }
 
-/// The value of a commit call that was set by [`commit_with`](super::Tx::commit_with); it is there once the commit is applied.
+/// The value of a commit call that was set by [`commit_with`](super::Tx::commit_with); it is there
+/// once the commit is applied.
 ///
 /// Return it from the work, and [`Committed`](crate::Committed) contains it.
 pub struct CommitValue<V>(Arc<Mutex<Option<V>>>);

@@ -1,4 +1,5 @@
-//! What the work of a run may do: [`Tx`], its steps and snapshots, and the notes that they leave for the end of the run.
+//! What the work of a run may do: [`Tx`], its steps and snapshots, and the notes that they leave
+//! for the end of the run.
 
 mod answer;
 mod effect;

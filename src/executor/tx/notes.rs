@@ -15,7 +15,8 @@ use crate::model::txn::TxnId;
 
 /// A local undo.
 pub(crate) type Hook<'env> = Box<dyn FnOnce() -> Result<(), BoxError> + Send + 'env>;
-/// What undoes an effect outside the process. What a [`Tx`](super::Tx) notes has ended when it is polled first.
+/// What undoes an effect outside the process. What a [`Tx`](super::Tx) notes has ended when it is
+/// polled first.
 pub(crate) type Undo<'env> =
     Box<dyn FnOnce(Compensation) -> BoxFuture<'env, Result<(), BoxError>> + Send + 'env>;
 /// The durable step of a run; likewise.

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Data whose value can be saved and restored through a shared reference.
 ///
-/// Implemented for the mutexes and locks of the standard library and of parking_lot over `T: Clone`, for atomics, and for
-/// references and [`Arc`]s of all these.
+/// Implemented for the mutexes and locks of the standard library and of parking_lot over
+/// `T: Clone`, for atomics, and for references and [`Arc`]s of all these.
 pub trait Snapshot {
     /// What the run keeps until it ends.
     type Saved: Send;
@@ -16,14 +16,16 @@ pub trait Snapshot {
     ///
     /// # Contract
     ///
-    /// Changes nothing. A lock that it takes must not be held by the caller of [`Tx::snapshot`](crate::Tx::snapshot).
+    /// Changes nothing. A lock that it takes must not be held by the caller of
+    /// [`Tx::snapshot`](crate::Tx::snapshot).
     fn save(&self) -> Self::Saved;
 
     /// Restores a saved value.
     ///
     /// # Contract
     ///
-    /// Afterwards [`save`](Self::save) returns an equal value. The work must not still hold a lock that it takes when it ends.
+    /// Afterwards [`save`](Self::save) returns an equal value. The work must not still hold a lock
+    /// that it takes when it ends.
     fn restore(&self, saved: Self::Saved);
 }
 

@@ -10,7 +10,8 @@ use crate::executor::outcome::{HookResult, Refusal};
 use crate::model::commit::EffectError;
 use crate::model::run_sink::Intent;
 
-/// A step that was sent. If it is dropped without an answer (a panic, a dropped future), it is in doubt.
+/// A step that was sent. If it is dropped without an answer (a panic, a dropped future), it is in
+/// doubt.
 pub(crate) struct Sent<'tx, 'env> {
     tx: &'tx Tx<'env>,
     at: usize,
@@ -92,17 +93,20 @@ impl Drop for Sent<'_, '_> {
 impl<'env> Tx<'env> {
     /// Makes an effect outside this process, and notes how to undo it.
     ///
-    /// The intent is noted *before* `call` is called, and reported to the lock's manager. If the run does not commit, the
-    /// executor calls `undo`, newest first among the local hooks, while the lease is live, or at any time if the effect is
-    /// [fenced](Effect::fenced). When it may not be called or fails, the outcome contains a [`Debt`](crate::run::Debt).
+    /// The intent is noted *before* `call` is called, and reported to the lock's manager. If the
+    /// run does not commit, the executor calls `undo`, newest first among the local hooks, while
+    /// the lease is live, or at any time if the effect is [fenced](Effect::fenced). When it may not
+    /// be called or fails, the outcome contains a [`Debt`](crate::run::Debt).
     ///
-    /// `undo` should give up after [`Compensation::remaining`]; one that ends after the lease counts as failed.
+    /// `undo` should give up after [`Compensation::remaining`]; one that ends after the lease
+    /// counts as failed.
     ///
     /// # Errors
     ///
-    /// [`StepError::Lease`] and [`StepError::Refused`]: nothing was sent. [`StepError::NotApplied`] and [`StepError::Fenced`]: the
-    /// effect proved that it did not happen. [`StepError::InDoubt`]: `call` returned [`EffectError::Unknown`], as a bare `?` inside
-    /// it does; the run will not commit, and its hold is not released but expires.
+    /// [`StepError::Lease`] and [`StepError::Refused`]: nothing was sent. [`StepError::NotApplied`]
+    /// and [`StepError::Fenced`]: the effect proved that it did not happen. [`StepError::InDoubt`]:
+    /// `call` returned [`EffectError::Unknown`], as a bare `?` inside it does; the run will not
+    /// commit, and its hold is not released but expires.
     pub fn step<T, R: HookResult>(
         &self,
         effect: impl Into<Effect>,

@@ -22,9 +22,11 @@ use crate::model::run_event::RunEvent;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 
-/// What the work of a run may do: check the lease, note how to undo its changes, write cells, set its commit call.
+/// What the work of a run may do: check the lease, note how to undo its changes, write cells, set
+/// its commit call.
 ///
-/// All methods take `&self` and it is `Sync`, so the work may use several threads or futures. It cannot outlive the run:
+/// All methods take `&self` and it is `Sync`, so the work may use several threads or futures. It
+/// cannot outlive the run:
 ///
 /// ```compile_fail
 /// # fn show(executor: &leasehold::Executor) {
@@ -32,11 +34,13 @@ use crate::model::txn::TxnId;
 /// # }
 /// ```
 ///
-/// What hooks borrow must outlive the call of [`guarded`](crate::Executor::guarded) (`'env`), as with [`std::thread::scope`].
-/// The hooks of an awaited run ([`AsyncTx`](crate::AsyncTx)) own what they need.
+/// What hooks borrow must outlive the call of [`guarded`](crate::Executor::guarded) (`'env`), as
+/// with [`std::thread::scope`]. The hooks of an awaited run ([`AsyncTx`](crate::AsyncTx)) own what
+/// they need.
 ///
-/// Nothing here panics when it is used against the rules (a write after [`commit_with`](Self::commit_with), a cell of another key):
-/// the run is not committed, everything is undone, and the outcome names the rule.
+/// Nothing here panics when it is used against the rules (a write after
+/// [`commit_with`](Self::commit_with), a cell of another key): the run is not committed, everything
+/// is undone, and the outcome names the rule.
 pub struct Tx<'env> {
     pub(crate) context: ContextRef<'env>,
     /// The number of the run, for observers.
@@ -82,12 +86,14 @@ impl<'env> Tx<'env> {
         self.run
     }
 
-    /// Checks the lease, for long work: an error if the run cannot commit any more. It costs one clock read.
+    /// Checks the lease, for long work: an error if the run cannot commit any more. It costs one
+    /// clock read.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`] if the lease is over, [`LeaseError::Ending`] if the hold is being released, [`LeaseError::Refused`] if the
-    /// run has broken a rule (a cell of another key) or found a newer holder.
+    /// [`LeaseError::Lost`] if the lease is over, [`LeaseError::Ending`] if the hold is being
+    /// released, [`LeaseError::Refused`] if the run has broken a rule (a cell of another key) or
+    /// found a newer holder.
     #[inline]
     pub fn check(&self) -> Result<(), LeaseError> {
         let lease = self.context.lease();
@@ -111,8 +117,9 @@ impl<'env> Tx<'env> {
 
     /// The fencing token of the hold: send it with every effect.
     ///
-    /// Under several locks it is the token of the first key in their order, and proves nothing about the other keys. Send
-    /// [`token_of`](Locks::token_of) the key that the effect belongs to, or all [`locks`](Self::locks) if it belongs to several.
+    /// Under several locks it is the token of the first key in their order, and proves nothing
+    /// about the other keys. Send [`token_of`](Locks::token_of) the key that the effect belongs to,
+    /// or all [`locks`](Self::locks) if it belongs to several.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.context.lease().token()
@@ -141,7 +148,8 @@ impl<'env> Tx<'env> {
         self.context.locks()
     }
 
-    /// The key of the lock. Of a run under several locks it is the first in their order; see [`locks`](Self::locks).
+    /// The key of the lock. Of a run under several locks it is the first in their order; see
+    /// [`locks`](Self::locks).
     #[must_use]
     pub fn key(&self) -> &Key {
         self.context.lease().key()
@@ -151,7 +159,8 @@ impl<'env> Tx<'env> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random bytes.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives no random
+    /// bytes.
     pub fn txn_id(&self) -> Result<TxnId, Error> {
         if let Some(txn_id) = self.txn_id.get() {
             return Ok(*txn_id);
@@ -200,29 +209,34 @@ impl<'env> Tx<'env> {
         self.txn_id.get().copied()
     }
 
-    /// Notes how to undo a change inside this process. The executor calls the hook if the run does not commit, whatever the reason,
-    /// even when the lease is over. All hooks run, newest first; each result is in the
-    /// [`UndoReport`](crate::run::UndoReport). A hook may return nothing or a `Result`.
+    /// Notes how to undo a change inside this process. The executor calls the hook if the run does
+    /// not commit, whatever the reason, even when the lease is over. All hooks run, newest first;
+    /// each result is in the [`UndoReport`](crate::run::UndoReport). A hook may return nothing or a
+    /// `Result`.
     ///
-    /// A hook should undo only what this run changed (`balance += 10` for `balance -= 10`): another run may have changed the same
-    /// data in the meantime.
+    /// A hook should undo only what this run changed (`balance += 10` for `balance -= 10`): another
+    /// run may have changed the same data in the meantime.
     ///
-    /// For effects outside the process use a step: to undo those after the lease may destroy the next holder's work.
+    /// For effects outside the process use a step: to undo those after the lease may destroy the
+    /// next holder's work.
     ///
-    /// After [`commit_with`](Tx::commit_with) it is against the rules: the executor calls the hook, because the run does not commit.
+    /// After [`commit_with`](Tx::commit_with) it is against the rules: the executor calls the hook,
+    /// because the run does not commit.
     pub fn undo<R: HookResult>(&self, hook: impl FnOnce() -> R + Send + 'env) {
         self.note_undo("undo", hook);
     }
 
-    /// Saves the value of `data`, and restores the whole of it if the run does not commit. For data outside a [`GuardedCell`]; until
-    /// the run ends, other threads see what the work does to it.
+    /// Saves the value of `data`, and restores the whole of it if the run does not commit. For data
+    /// outside a [`GuardedCell`]; until the run ends, other threads see what the work does to it.
     ///
-    /// **Restoring the whole value erases what others changed since it was saved**: other runs of this lease (an executor clone on
-    /// another thread), runs under another lock, or code without a lock. Use it only where no other run changes the same data at
-    /// the same time. Otherwise use [`undo`](Self::undo) to restore only what this run changed, a [`GuardedCell`], or an executor
-    /// [`in_turn`](crate::Executor::in_turn).
+    /// **Restoring the whole value erases what others changed since it was saved**: other runs of
+    /// this lease (an executor clone on another thread), runs under another lock, or code without a
+    /// lock. Use it only where no other run changes the same data at the same time. Otherwise use
+    /// [`undo`](Self::undo) to restore only what this run changed, a [`GuardedCell`], or an
+    /// executor [`in_turn`](crate::Executor::in_turn).
     ///
-    /// Takes a reference that outlives the run, or an [`Arc`]. See [`Snapshot`] for what can be saved.
+    /// Takes a reference that outlives the run, or an [`Arc`]. See [`Snapshot`] for what can be
+    /// saved.
     pub fn snapshot<S: Snapshot + Send + 'env>(&self, data: S)
     where
         S::Saved: 'env,
@@ -233,17 +247,19 @@ impl<'env> Tx<'env> {
 
     fn note_undo<R: HookResult>(&self, call: &str, hook: impl FnOnce() -> R + Send + 'env) {
         let mut notes = self.notes();
-        // The notes keep the refusal. The change that the hook undoes has been made nevertheless, so the hook is kept.
+        // The notes keep the refusal. The change that the hook undoes has been made nevertheless,
+        // so the hook is kept.
         let _ = notes.ensure_before_commit(call);
         notes
             .to_undo
             .push(ToUndo::Local(Box::new(move || hook().into_result())));
     }
 
-    /// The run's own copy of a cell, to read and to change; readers see it once the run has committed.
+    /// The run's own copy of a cell, to read and to change; readers see it once the run has
+    /// committed.
     ///
-    /// If the cell may not be written, the copy is discarded and the run will not commit: its next [`check`](Self::check) fails. It may
-    /// not if:
+    /// If the cell may not be written, the copy is discarded and the run will not commit: its next
+    /// [`check`](Self::check) fails. It may not if:
     ///
     /// - it belongs to another key, or has no key and the run is under several locks;
     /// - a newer holder has written it;
@@ -265,7 +281,8 @@ impl<'env> Tx<'env> {
         notes.ensure_before_commit("write").map_err(|_| ())?;
         let address = Arc::as_ptr(&cell.content).addr();
         let known = notes.drafts.get(&address);
-        // The cell at an address is the same as long as its draft keeps it alive, and so is its type.
+        // The cell at an address is the same as long as its draft keeps it alive, and so is its
+        // type.
         let known = known.and_then(|d| Arc::clone(d).as_any().downcast::<Draft<T>>().ok());
         let draft = match known {
             Some(draft) => draft,
@@ -283,9 +300,9 @@ impl<'env> Tx<'env> {
         })
     }
 
-    /// Notes what to do once the commit is known to be applied, including a late one; the [`Receipt`] says which. Hooks run in the
-    /// order in which they were given, after the run, when the lease may be over. A panic in one is logged and does not stop the
-    /// others.
+    /// Notes what to do once the commit is known to be applied, including a late one; the
+    /// [`Receipt`] says which. Hooks run in the order in which they were given, after the run, when
+    /// the lease may be over. A panic in one is logged and does not stop the others.
     pub fn on_committed(&self, hook: impl FnOnce(&Receipt) + Send + 'env) {
         self.notes().on_committed.push(Box::new(hook));
     }
@@ -297,15 +314,18 @@ impl<'env> Tx<'env> {
         }
     }
 
-    /// Sets *the* commit: the one durable change outside this process. The executor calls it after the work has returned `Ok` and
-    /// the lease was found live with at least the commit budget left. It is the last call of the work.
+    /// Sets *the* commit: the one durable change outside this process. The executor calls it after
+    /// the work has returned `Ok` and the lease was found live with at least the commit budget
+    /// left. It is the last call of the work.
     ///
-    /// It returns `()`, or [`Applied::fenced`](crate::run::Applied::fenced) if the resource compared all tokens of the permit; or an [`EffectError`], in which a
-    /// bare `?` means that the commit is in doubt (I7), with the exception that [it](EffectError) names. It should give up after
-    /// [`CommitPermit::remaining`].
+    /// It returns `()`, or [`Applied::fenced`](crate::run::Applied::fenced) if the resource
+    /// compared all tokens of the permit; or an [`EffectError`], in which a bare `?` means that the
+    /// commit is in doubt (I7), with the exception that [it](EffectError) names. It should give up
+    /// after [`CommitPermit::remaining`].
     ///
-    /// A value in its answer ([`Applied::with`](crate::run::Applied::with)) comes out of the [`CommitValue`]. An answer
-    /// `Ok(Err(why))` is the caller's own decision against the commit, and is returned in [`Cause::Failed`](crate::Cause::Failed).
+    /// A value in its answer ([`Applied::with`](crate::run::Applied::with)) comes out of the
+    /// [`CommitValue`]. An answer `Ok(Err(why))` is the caller's own decision against the commit,
+    /// and is returned in [`Cause::Failed`](crate::Cause::Failed).
     pub fn commit_with<A>(
         &self,
         commit: impl FnOnce(CommitPermit) -> Result<A, EffectError> + Send + 'env,

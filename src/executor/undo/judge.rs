@@ -21,7 +21,8 @@ pub(crate) enum Why {
 }
 
 impl Why {
-    /// For a run that ended before its commit. Its work may have found a newer holder and failed with an error of its own.
+    /// For a run that ended before its commit. Its work may have found a newer holder and failed
+    /// with an error of its own.
     pub(crate) fn of_notes(notes: &Notes<'_>) -> Self {
         if notes.has_newer_holder() {
             Self::FencedOut
@@ -39,8 +40,8 @@ pub(crate) enum Remedy<'env> {
     Compensate(Undo<'env>, Duration),
 }
 
-/// The only place that decides whether an effect outside may be undone now. A compensation that may not run is dropped here, and
-/// a panic of what it captured stops nothing.
+/// The only place that decides whether an effect outside may be undone now. A compensation that may
+/// not run is dropped here, and a panic of what it captured stops nothing.
 pub(crate) fn judge<'env>(
     state: StepState<'env>,
     is_fenced: bool,

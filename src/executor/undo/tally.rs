@@ -16,7 +16,8 @@ use crate::model::error::BoxError;
 use crate::model::run_sink::{Debt, DebtState};
 use crate::model::txn::TxnId;
 
-/// What a compensation came to that returned this: success counts only within the lease, or under a fence.
+/// What a compensation came to that returned this: success counts only within the lease, or under a
+/// fence.
 pub(crate) fn unless_late(
     returned: Result<(), BoxError>,
     is_fenced: bool,
@@ -130,7 +131,8 @@ impl Tally {
     }
 
     fn debt(&mut self, item: &Item, state: DebtState) {
-        // An effect or a compensation that may still land: the next holder must not enter before the TTL is over (I5).
+        // An effect or a compensation that may still land: the next holder must not enter before
+        // the TTL is over (I5).
         if matches!(state, DebtState::InDoubt | DebtState::Failed(_)) {
             self.lease.mark_in_doubt();
         }
@@ -148,7 +150,8 @@ impl Tally {
         }
     }
 
-    /// For a run that has no outcome: it was dropped, or it panicked. A step that was not undone is a debt, which its receiver logs.
+    /// For a run that has no outcome: it was dropped, or it panicked. A step that was not undone is
+    /// a debt, which its receiver logs.
     pub(crate) fn log(&self) {
         let locks = self.lease.held_keys();
         let (key, token) = (keys(&locks), tokens(&locks));

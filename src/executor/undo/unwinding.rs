@@ -19,8 +19,9 @@ use crate::model::txn::TxnId;
 
 /// What is left to undo of an awaited run.
 ///
-/// Awaited, it undoes newest first. Dropped before its end, it runs every local hook at once, and passes the compensations to
-/// the sink, including the one in progress. Therefore a run whose future is dropped is undone by the drop alone.
+/// Awaited, it undoes newest first. Dropped before its end, it runs every local hook at once, and
+/// passes the compensations to the sink, including the one in progress. Therefore a run whose
+/// future is dropped is undone by the drop alone.
 pub(crate) struct Unwinding {
     left: Vec<ToUndo<'static>>,
     under_way: Option<UnderWay>,

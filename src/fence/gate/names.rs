@@ -22,7 +22,8 @@ pub(super) enum Absent {
     Forgotten,
 }
 
-/// The newest names by their time. All names up to the newest of those that were deleted count as deleted.
+/// The newest names by their time. All names up to the newest of those that were deleted count as
+/// deleted.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     kept: BTreeMap<TxnId, CommitRecord>,

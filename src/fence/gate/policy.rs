@@ -7,8 +7,8 @@ use crate::model::token::FencingToken;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The largest token that was seen, and any larger one: a holder that was not announced is admitted, and earlier holders
-    /// are refused from then on.
+    /// The largest token that was seen, and any larger one: a holder that was not announced is
+    /// admitted, and earlier holders are refused from then on.
     #[default]
     Monotone,
     /// Only the token that the fence was raised to: each holder must be announced.

@@ -19,7 +19,8 @@ pub enum Refusal {
         /// The token that it was raised to, if it ever was.
         raised: Option<FencingToken>,
     },
-    /// The token is implausibly far ahead of the largest one that was seen. To accept it would refuse every valid holder.
+    /// The token is implausibly far ahead of the largest one that was seen. To accept it would
+    /// refuse every valid holder.
     Implausible {
         /// The largest token that was seen.
         seen: FencingToken,
@@ -28,9 +29,11 @@ pub enum Refusal {
     Void,
     /// A commit of this name was admitted before: this is another copy of it.
     Again,
-    /// So many newer commits were admitted since the run began that the gate does not know whether this is the first copy.
+    /// So many newer commits were admitted since the run began that the gate does not know whether
+    /// this is the first copy.
     Forgotten,
-    /// No lock was named, or the name is that of a run under other locks: its doubt would be resolved beside those.
+    /// No lock was named, or the name is that of a run under other locks: its doubt would be
+    /// resolved beside those.
     OtherLocks,
 }
 

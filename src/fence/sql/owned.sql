@@ -1,6 +1,8 @@
--- Whoever owns a function runs code with the rights of the role that calls it. So everything in the schema belongs to the role that
--- runs this or to a superuser, and nobody else may add to it: a trigger runs with the rights of the functions that change its table.
--- From here to the end of the script nothing is found in another schema: the database's owner may set a search_path for every session.
+-- Whoever owns a function runs code with the rights of the role that calls it. So everything in the
+-- schema belongs to the role that runs this or to a superuser, and nobody else may add to it: a
+-- trigger runs with the rights of the functions that change its table. From here to the end of the
+-- script nothing is found in another schema: the database's owner may set a search_path for every
+-- session.
 DO $$
 DECLARE what text; whose text;
 BEGIN

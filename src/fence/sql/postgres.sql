@@ -1,6 +1,7 @@
--- The fence and the names of commits. Run it once as the owner of the data, inside of a transaction; by several clients at once
--- after pg_advisory_xact_lock. It may be run again. Whoever has USAGE on the schema and EXECUTE on the functions may raise any
--- fence, up to the largest token that a store may grant, and so lock every present holder out: grant it to applications only.
+-- The fence and the names of commits. Run it once as the owner of the data, inside of a
+-- transaction; by several clients at once after pg_advisory_xact_lock. It may be run again. Whoever
+-- has USAGE on the schema and EXECUTE on the functions may raise any fence, up to the largest token
+-- that a store may grant, and so lock every present holder out: grant it to applications only.
 
 -- names_kept: how long the name of a commit is kept, at least. It can be changed by UPDATE. life:
 -- where the fences were made, see fence_life.
@@ -63,7 +64,8 @@ CREATE TABLE IF NOT EXISTS leasehold.txn (
   CHECK (pg_catalog.cardinality(keys) = pg_catalog.cardinality(tokens) AND pg_catalog.array_position(keys, NULL) IS NULL
     AND (0 <= ALL (tokens) AND 9007199254740991 >= ALL (tokens)) IS TRUE));
 
--- The largest token of each key of which a name was deleted: a name that is absent proves nothing up to this token.
+-- The largest token of each key of which a name was deleted: a name that is absent proves nothing
+-- up to this token.
 CREATE TABLE IF NOT EXISTS leasehold.swept (
   key text COLLATE "C" PRIMARY KEY,
   token bigint NOT NULL);
@@ -82,8 +84,8 @@ BEGIN
   END IF;
 END $$;
 
--- Shortens a time-out to the end of the transaction. A shorter one of the session stays. A transaction_timeout that runs is not
--- changed (PostgreSQL 17), only ended and begun.
+-- Shortens a time-out to the end of the transaction. A shorter one of the session stays. A
+-- transaction_timeout that runs is not changed (PostgreSQL 17), only ended and begun.
 CREATE OR REPLACE FUNCTION leasehold.limit_to(name text, ms int) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE now_ numeric := extract(epoch FROM current_setting(name)::interval) * 1000;
@@ -94,8 +96,8 @@ BEGIN
   END IF;
 END $$;
 
--- Raises the fence of a key to t. Answers what it is then: t, or the larger token that it was raised to before. Waits for
--- the transactions under smaller tokens, at most wait_ms.
+-- Raises the fence of a key to t. Answers what it is then: t, or the larger token that it was
+-- raised to before. Waits for the transactions under smaller tokens, at most wait_ms.
 CREATE OR REPLACE FUNCTION leasehold.raise(k text, t bigint, wait_ms int, OUT seen bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE of_ text; here constant text := leasehold.fence_life();
@@ -124,10 +126,10 @@ DO $$ BEGIN
   DROP FUNCTION IF EXISTS leasehold.seal(uuid);
 END $$;
 
--- The first statement of a fenced transaction. The fence's rows stay locked to its end, so that none is
--- raised before. ms: what is left of the lease, and a second: the server ends a transaction whose client
--- hangs for longer. Answers the server's clock, in microseconds since 1970.
--- It is on the way of every transaction: an assignment costs a tenth of a PERFORM, and one key needs no
+-- The first statement of a fenced transaction. The fence's rows stay locked to its end, so that
+-- none is raised before. ms: what is left of the lease, and a second: the server ends a transaction
+-- whose client hangs for longer. Answers the server's clock, in microseconds since 1970. It is on
+-- the way of every transaction: an assignment costs a tenth of a PERFORM, and one key needs no
 -- order.
 CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -174,10 +176,10 @@ BEGIN
 END $$;
 
 -- Inside of COMMIT, and of PREPARE TRANSACTION, before anything is committed: an error rolls back.
--- LH006: it was not sealed. COMMIT is a statement of the work, or the work sent SET CONSTRAINTS ALL IMMEDIATE.
--- LH005: the lease is over by the server's clock, or that clock was set back behind the begin of the
--- transaction and proves nothing.
--- It runs with the caller's rights and search_path, as seal does, which can deceive the caller only.
+-- LH006: it was not sealed. COMMIT is a statement of the work, or the work sent SET CONSTRAINTS ALL
+-- IMMEDIATE. LH005: the lease is over by the server's clock, or that clock was set back behind the
+-- begin of the transaction and proves nothing. It runs with the caller's rights and search_path, as
+-- seal does, which can deceive the caller only.
 CREATE OR REPLACE FUNCTION leasehold.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE until text := pg_catalog.current_setting('leasehold.until', true);
 BEGIN
@@ -192,7 +194,8 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Made only where it is missing: it waits for whoever writes the table, and everybody would wait behind it.
+-- Made only where it is missing: it waits for whoever writes the table, and everybody would wait
+-- behind it.
 DO $$ BEGIN
   IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
       WHERE t.tgrelid = 'leasehold.txn'::pg_catalog.regclass AND t.tgname = 'at_commit') THEN
@@ -201,10 +204,10 @@ DO $$ BEGIN
   END IF;
 END $$;
 
--- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does not),
--- and if it is not the one that entered. until: the end of the lease by the server's clock, in
--- microseconds since 1970; null: COMMIT does not compare it. It runs with the caller's rights and
--- search_path, which can deceive the caller only.
+-- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does
+-- not), and if it is not the one that entered. until: the end of the lease by the server's clock,
+-- in microseconds since 1970; null: COMMIT does not compare it. It runs with the caller's rights
+-- and search_path, which can deceive the caller only.
 CREATE OR REPLACE FUNCTION leasehold.seal(x uuid, until bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE set_ text;
 BEGIN
@@ -215,8 +218,8 @@ BEGIN
   set_ := pg_catalog.set_config('leasehold.until', coalesce(until::text, ''), true);
 END $$;
 
--- True: committed. False: it was not, and never will be: its name is taken. Waits while the transaction is open, at most
--- wait_ms.
+-- True: committed. False: it was not, and never will be: its name is taken. Waits while the
+-- transaction is open, at most wait_ms.
 CREATE OR REPLACE FUNCTION leasehold.resolve(ks text[], ts bigint[], x uuid, wait_ms int) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE a bool; was_new int;
@@ -233,8 +236,8 @@ BEGIN
   RETURN a;
 END $$;
 
--- In the transaction of what is done once: false if a transaction with this name was committed, and its time is not over. Waits for one
--- that is open.
+-- In the transaction of what is done once: false if a transaction with this name was committed, and
+-- its time is not over. Waits for one that is open.
 CREATE OR REPLACE FUNCTION leasehold.once(n text, keep_ms bigint) RETURNS bool
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE is_new bool;
@@ -245,7 +248,8 @@ BEGIN
   RETURN is_new IS TRUE;
 END $$;
 
--- Deletes the names that are older than names_kept and whose holders are gone, at most hourly. Answers how many.
+-- Deletes the names that are older than names_kept and whose holders are gone, at most hourly.
+-- Answers how many.
 CREATE OR REPLACE FUNCTION leasehold.sweep() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE kept interval; n bigint;

@@ -1,5 +1,6 @@
--- The tables are for their owner only, whatever rights the database gives on new ones (ALTER DEFAULT PRIVILEGES): whoever can read a
--- claim can release it, and whoever may make a trigger runs code with the owner's rights.
+-- The tables are for their owner only, whatever rights the database gives on new ones (ALTER
+-- DEFAULT PRIVILEGES): whoever can read a claim can release it, and whoever may make a trigger runs
+-- code with the owner's rights.
 DO $$
 DECLARE r record;
 BEGIN

@@ -1,4 +1,5 @@
-//! [`Metrics`]: an observer that counts and measures, through the `metrics` facade (feature `metrics`).
+//! [`Metrics`]: an observer that counts and measures, through the `metrics` facade (feature
+//! `metrics`).
 //!
 //! | name | kind | unit | labels | what |
 //! |---|---|---|---|---|
@@ -30,9 +31,11 @@ use crate::model::run_event::RunEvent;
 use crate::model::run_sink::DebtState;
 use handles::Handles;
 
-/// An observer that feeds the `metrics` facade (feature `metrics`). The [module](self) has the table of names and units.
+/// An observer that feeds the `metrics` facade (feature `metrics`). The [module](self) has the
+/// table of names and units.
 ///
-/// The handles are registered once, with the recorder that is installed when it is made: install yours first.
+/// The handles are registered once, with the recorder that is installed when it is made: install
+/// yours first.
 pub struct Metrics {
     handles: Handles,
     near_miss: Duration,
@@ -58,7 +61,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a commit that began with less than this left of the lease as a near miss; 100 ms if it is not given.
+    /// Counts a commit that began with less than this left of the lease as a near miss; 100 ms if
+    /// it is not given.
     #[must_use]
     pub fn near_miss(mut self, below: Duration) -> Self {
         self.near_miss = below;

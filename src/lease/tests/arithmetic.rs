@@ -1,7 +1,9 @@
-//! The arithmetic of I1 against exact numbers: `deadline = sent_at + granted_ttl * (1 - 500 ppm) / (1 + server_drift) -
-//! granularity - margin`, never later, for every TTL, margin, drift and clock that can be written down.
+//! The arithmetic of I1 against exact numbers: `deadline = sent_at + granted_ttl * (1 - 500 ppm) /
+//! (1 + server_drift) - granularity - margin`, never later, for every TTL, margin, drift and clock
+//! that can be written down.
 //!
-//! Everything is compared as products of whole numbers in 128 bits: no division, so no rounding on this side.
+//! Everything is compared as products of whole numbers in 128 bits: no division, so no rounding on
+//! this side.
 
 use std::time::Duration;
 
@@ -103,7 +105,8 @@ proptest! {
         prop_assert!(stricter.usable(ttl) <= terms.usable(ttl));
     }
 
-    /// The reason for I1: however the two clocks run within their bounds, the store still counts when we have stopped.
+    /// The reason for I1: however the two clocks run within their bounds, the store still counts
+    /// when we have stopped.
     #[test]
     fn the_lease_ends_before_the_store_frees_the_lock(
         terms in usual_terms(),

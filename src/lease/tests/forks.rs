@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 
-/// What a child finds; reported by its exit code, since the harness that would print a panic is not in it.
+/// What a child finds; reported by its exit code, since the harness that would print a panic is not
+/// in it.
 const AS_PROMISED: i32 = 0;
 const STILL_LIVE: i32 = 1;
 const WRONG_REASON: i32 = 2;
@@ -13,8 +14,9 @@ const PANICKED: i32 = 3;
 /// Runs `child` in a fork of this process and returns its exit code.
 #[allow(unsafe_code, reason = "there is no fork without it")]
 fn in_a_fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child looks at leases that no other thread has, so no thread of the parent holds a lock that it needs. The C
-    // library does that for the allocator. It leaves by `_exit`: nothing of the parent is unwound, flushed or dropped twice.
+    // SAFETY: the child looks at leases that no other thread has, so no thread of the parent holds
+    // a lock that it needs. The C library does that for the allocator. It leaves by `_exit`:
+    // nothing of the parent is unwound, flushed or dropped twice.
     unsafe {
         match libc::fork() {
             0 => libc::_exit(catch_unwind(AssertUnwindSafe(child)).unwrap_or(PANICKED)),

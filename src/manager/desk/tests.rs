@@ -106,7 +106,8 @@ fn a_released_hold_is_handed_off_only_to_a_caller_that_fits_and_as_often_as_it_m
         is_usable: false,
         ..SOUND
     };
-    // (who waits, whether the first fits, how the hold ends) -> (is handed off, the next one gives way)
+    // (who waits, whether the first fits, how the hold ends) -> (is handed off, the next one gives
+    // way)
     let rows = [
         (0, true, SOUND, false, None),
         (1, true, SOUND, true, Some(false)),

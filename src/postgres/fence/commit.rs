@@ -18,8 +18,9 @@ use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 use crate::postgres::store::waits;
 
-/// What the work may have left in the session, which is another run's next: settings, the role, advisory locks, cursors, subscriptions,
-/// temporary tables. Prepared statements stay, because the driver's are among them.
+/// What the work may have left in the session, which is another run's next: settings, the role,
+/// advisory locks, cursors, subscriptions, temporary tables. Prepared statements stay, because the
+/// driver's are among them.
 const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_catalog.pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; DISCARD TEMP";
 
 /// After how many answers [`committing`] is done: those to the seal and to `COMMIT`.
@@ -48,8 +49,8 @@ where
             let worked = shared.clock.timeout(limit(), work(transaction));
             Ok(worked.await)
         };
-        // The first poll of `enter` sends it: what the work sends is behind it, and is executed in its transaction, or in none if `BEGIN`
-        // was cancelled. There it cannot write.
+        // The first poll of `enter` sends it: what the work sends is behind it, and is executed in
+        // its transaction, or in none if `BEGIN` was cancelled. There it cannot write.
         match try_join(attempt.enter(&connection), worked).await {
             Ok((until, worked)) => (connection, was_ended, until, worked),
             Err(refused) => {
@@ -96,7 +97,8 @@ where
     }
 }
 
-/// The end of the lease, in microseconds since 1970 by the server's clock; `None`: the server did not say its time.
+/// The end of the lease, in microseconds since 1970 by the server's clock; `None`: the server did
+/// not say its time.
 type Until = Option<i64>;
 
 struct FencedCommit<'a> {
@@ -110,8 +112,8 @@ impl FencedCommit<'_> {
         self.permit.not_after.since(&now)
     }
 
-    /// How long what comes before `COMMIT` may take: it ends while the run can still be given its proof that nothing was
-    /// applied. After the lease the run is in doubt.
+    /// How long what comes before `COMMIT` may take: it ends while the run can still be given its
+    /// proof that nothing was applied. After the lease the run is in doubt.
     fn before_the_end(&self) -> Duration {
         (self.left() * 9 / 10).max(LATE)
     }
@@ -151,8 +153,9 @@ impl FencedCommit<'_> {
         Ok(seen.number.map(|now| now as i64 + micros(self.left())))
     }
 
-    /// A connection in whose transaction the fence was entered. A kept connection that died unnoticed is replaced: its
-    /// transaction, if there was one, is over, because `COMMIT` was not sent.
+    /// A connection in whose transaction the fence was entered. A kept connection that died
+    /// unnoticed is replaced: its transaction, if there was one, is over, because `COMMIT` was not
+    /// sent.
     async fn entered(
         &self,
         mut connection: FenceConnection,
@@ -207,10 +210,12 @@ impl FencedCommit<'_> {
         None
     }
 
-    /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal that fails is not executed. The reset is
-    /// in the same request, because a pooler may give the next one to another session, or let it wait for one.
+    /// Seals the transaction and commits it. The two are sent together: a `COMMIT` behind a seal
+    /// that fails is not executed. The reset is in the same request, because a pooler may give the
+    /// next one to another session, or let it wait for one.
     ///
-    /// The server refuses a `COMMIT` that it executes after `until`: this process may be stopped here, and the request on its way.
+    /// The server refuses a `COMMIT` that it executes after `until`: this process may be stopped
+    /// here, and the request on its way.
     async fn seal_and_commit(
         &self,
         connection: FenceConnection,
@@ -232,7 +237,8 @@ impl FencedCommit<'_> {
         let answered = clock.timeout(patience(self.left()), asked).await;
         // An error or a silence after that answer is one of the reset.
         if seen.answers >= COMMITTED {
-            // Committed here, and perhaps not by the standby that is promoted next: no question to this server helps.
+            // Committed here, and perhaps not by the standby that is promoted next: no question to
+            // this server helps.
             if !self.is_replicated(&connection, &seen).await {
                 return Err(EffectError::unknown(
                     "the commit is on the primary, and was not confirmed by its standbys",
@@ -275,7 +281,8 @@ impl FencedCommit<'_> {
         mut connection: FenceConnection,
         was_ended: &AtomicBool,
     ) -> Result<(), EffectError> {
-        // Whoever still has the transaction could send statements behind ROLLBACK: in none, or in that of a later run.
+        // Whoever still has the transaction could send statements behind ROLLBACK: in none, or in
+        // that of a later run.
         if !connection.is_ours_alone() || was_ended.load(Ordering::Acquire) {
             return close(connection, was_ended);
         }
@@ -295,8 +302,8 @@ impl FencedCommit<'_> {
     }
 }
 
-/// Closes the connection of a transaction for which nothing more is sent. No statement of the work arrives after that, so none can end the
-/// transaction after this function has read what was sent.
+/// Closes the connection of a transaction for which nothing more is sent. No statement of the work
+/// arrives after that, so none can end the transaction after this function has read what was sent.
 fn close(connection: FenceConnection, was_ended: &AtomicBool) -> Result<(), EffectError> {
     drop(connection);
     if was_ended.load(Ordering::Acquire) {
@@ -305,7 +312,8 @@ fn close(connection: FenceConnection, was_ended: &AtomicBool) -> Result<(), Effe
     Ok(())
 }
 
-/// What the work changed after the end of the transaction stayed, whatever became of the transaction.
+/// What the work changed after the end of the transaction stayed, whatever became of the
+/// transaction.
 fn ended() -> EffectError {
     EffectError::unknown(
         "a statement of the work ended the transaction, or may have; leave COMMIT and ROLLBACK to the fence",
@@ -339,8 +347,9 @@ fn seen(error: &PgError) -> Option<FencingToken> {
     FencingToken::new(number).ok()
 }
 
-/// The statement of [`ENTER`](crate::fence::sql::postgres::ENTER). With parameters it could not be one request with `BEGIN`. No text in
-/// it needs an escape: the letters of a key are none that end a string.
+/// The statement of [`ENTER`](crate::fence::sql::postgres::ENTER). With parameters it could not be
+/// one request with `BEGIN`. No text in it needs an escape: the letters of a key are none that end
+/// a string.
 fn entering(locks: &[HeldKey], name: TxnId, limit: i32) -> String {
     let (keys, tokens) = columns(locks);
     let keys = keys.join("\",\"");

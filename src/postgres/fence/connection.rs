@@ -1,4 +1,5 @@
-//! [`FenceConnection`] and [`Pool`]: connections that are used by one caller at a time, and never again after a call without an end.
+//! [`FenceConnection`] and [`Pool`]: connections that are used by one caller at a time, and never
+//! again after a call without an end.
 
 use std::fmt;
 use std::pin::pin;
@@ -24,14 +25,16 @@ use crate::store::dial::{Redial, runtime};
 const IDLE: usize = 8;
 /// A statement outside of a transaction fails if it writes.
 const GUARD: &str = "-c default_transaction_read_only=on";
-/// The lease of a short run. It bounds the time between two attempts to connect: a run has its lease to learn what became of a commit.
+/// The lease of a short run. It bounds the time between two attempts to connect: a run has its
+/// lease to learn what became of a commit.
 const LEASE: Duration = Duration::from_secs(5);
 /// What the server calls its connections, unless the URL says otherwise.
 const NAME: &str = "leasehold fence";
 /// How long a connect to one server may take, unless the URL says otherwise (`connect_timeout`).
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection. When it is dropped its socket is closed at once, and the server rolls back what is open.
+/// A connection. When it is dropped its socket is closed at once, and the server rolls back what is
+/// open.
 pub(super) struct FenceConnection {
     pub(super) link: Link,
     runtime: Id,
@@ -55,7 +58,8 @@ pub(super) struct Answered {
 pub(super) const WAITS: &str = "waits";
 
 impl FenceConnection {
-    /// Whether nobody else can send anything over it: no transaction that was lent to a work is left.
+    /// Whether nobody else can send anything over it: no transaction that was lent to a work is
+    /// left.
     pub(super) fn is_ours_alone(&mut self) -> bool {
         Arc::get_mut(&mut self.link.client).is_some()
     }
@@ -72,12 +76,14 @@ impl FenceConnection {
             .await
     }
 
-    /// Statements without parameters and answers, sent together: one round trip. After one that fails none is executed.
+    /// Statements without parameters and answers, sent together: one round trip. After one that
+    /// fails none is executed.
     pub(super) async fn run(&self, statements: &str) -> Result<(), PgError> {
         self.link.client.batch_execute(statements).await
     }
 
-    /// As [`run`](Self::run). `seen` is what was answered, whatever becomes of the statements behind.
+    /// As [`run`](Self::run). `seen` is what was answered, whatever becomes of the statements
+    /// behind.
     pub(super) async fn run_and_see(
         &self,
         statements: &str,
@@ -106,7 +112,8 @@ pub(super) struct Server {
     dialer: Dialer,
     /// The same for guarded connections. `None`: there are none.
     guarded: Option<Config>,
-    /// How long a connect may take, with the handshake: the driver limits each address by itself, and no handshake.
+    /// How long a connect may take, with the handshake: the driver limits each address by itself,
+    /// and no handshake.
     limit: Duration,
 }
 
@@ -171,7 +178,8 @@ impl Server {
         let mut guarded = config.clone();
         let options = config.get_options().unwrap_or_default();
         guarded.options(format!("{options} {GUARD}"));
-        // A fence writes: of several servers it needs the primary. It is known by this, so a guarded connection would not find it.
+        // A fence writes: of several servers it needs the primary. It is known by this, so a
+        // guarded connection would not find it.
         if config.get_hosts().len() > 1 {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -212,7 +220,8 @@ fn is_of_a_connect(option: &str) -> bool {
     }
 }
 
-/// The connections of a fence. A connection is driven by the runtime that made it, and is used by that runtime only.
+/// The connections of a fence. A connection is driven by the runtime that made it, and is used by
+/// that runtime only.
 pub(super) struct Pool {
     server: Server,
     clock: Clock,
@@ -252,8 +261,8 @@ impl Pool {
         }
     }
 
-    /// `None`: no connection, or one over which the option did not arrive. A pooler may refuse it, or drop it. While the server refuses
-    /// all, [`dial`](Self::dial) alone tries.
+    /// `None`: no connection, or one over which the option did not arrive. A pooler may refuse it,
+    /// or drop it. While the server refuses all, [`dial`](Self::dial) alone tries.
     async fn dial_guarded(&self, config: &Config) -> Option<FenceConnection> {
         if !self.pause().is_zero() {
             return None;
@@ -265,7 +274,8 @@ impl Pool {
         connection.is_guarded.then_some(connection)
     }
 
-    /// A connection that was not kept, and is not guarded. The next attempt after one that failed waits.
+    /// A connection that was not kept, and is not guarded. The next attempt after one that failed
+    /// waits.
     pub(super) async fn dial(&self) -> Result<FenceConnection, Error> {
         let pause = self.pause();
         if !pause.is_zero() {

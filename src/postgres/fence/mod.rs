@@ -29,15 +29,18 @@ use crate::postgres::store::waits;
 use commit::columns;
 use connection::{FenceConnection, Pool, Server, WAITS};
 
-/// How often a call is repeated after a serialization failure or a deadlock, which ended it without an effect.
+/// How often a call is repeated after a serialization failure or a deadlock, which ended it without
+/// an effect.
 const TRIES: u32 = 5;
 
-/// Transactions in PostgreSQL that commit only while their token is the newest of its key (feature `postgres`).
+/// Transactions in PostgreSQL that commit only while their token is the newest of its key (feature
+/// `postgres`).
 ///
-/// Its first statement locks the fence's row to the end of the transaction, and a newer holder waits for that before it gets its
-/// guard. So no transaction of a former holder is open, and none can begin, when the new one reads for the first time.
-/// And the server refuses a `COMMIT` that it executes after the lease, though nobody has raised the fence:
-/// [the end of the lease, in the database](crate::docs::sql#the-end-of-the-lease-in-the-database).
+/// Its first statement locks the fence's row to the end of the transaction, and a newer holder
+/// waits for that before it gets its guard. So no transaction of a former holder is open, and none
+/// can begin, when the new one reads for the first time. And the server refuses a `COMMIT` that it
+/// executes after the lease, though nobody has raised the fence: [the end of the lease, in the
+/// database](crate::docs::sql#the-end-of-the-lease-in-the-database).
 ///
 /// ```no_run
 /// # async fn example(locks: leasehold::LockManager) -> Result<(), Box<dyn std::error::Error>> {
@@ -61,15 +64,17 @@ const TRIES: u32 = 5;
 /// # }
 /// ```
 ///
-/// The data need not be where the locks are: any store whose tokens grow grants them. The schema of the fence must be in the
-/// database of the data: see [`create_schema`](Self::create_schema).
+/// The data need not be where the locks are: any store whose tokens grow grants them. The schema of
+/// the fence must be in the database of the data: see [`create_schema`](Self::create_schema).
 ///
-/// A commit that is not answered is resolved within the run if there is time, and later by [`Resolve`].
+/// A commit that is not answered is resolved within the run if there is time, and later by
+/// [`Resolve`].
 ///
 /// # What is not promised
 ///
-/// What is changed without the fence is not protected. With asynchronous standbys a fail-over may lose the last transactions,
-/// the fence's rows among them. Without `sslmode` connections are not encrypted.
+/// What is changed without the fence is not protected. With asynchronous standbys a fail-over may
+/// lose the last transactions, the fence's rows among them. Without `sslmode` connections are not
+/// encrypted.
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
 #[derive(Clone)]
@@ -87,25 +92,29 @@ struct Shared {
     commits: Arc<AtomicU32>,
 }
 
-/// After how many commits a fence asks the server to delete old names. The server does that hourly, whoever asks.
+/// After how many commits a fence asks the server to delete old names. The server does that hourly,
+/// whoever asks.
 const SWEEP_EVERY: u32 = 64;
 
-/// How long a raise waits for the transactions of former holders, unless [`wait`](PgFence::wait) says otherwise.
+/// How long a raise waits for the transactions of former holders, unless [`wait`](PgFence::wait)
+/// says otherwise.
 const WAIT: Duration = Duration::from_secs(5);
 
 impl PgFence {
-    /// Connects to the database of a URL, as libpq reads it: `postgres://user:password@host:5432/database`, several hosts,
-    /// of which the first that is a primary is used, and the parameters that tokio-postgres knows.
-    /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` (feature `tls`), `user_file` and
-    /// `password_file` mean what they mean [for the store](crate::docs::stores::postgres#tls).
+    /// Connects to the database of a URL, as libpq reads it:
+    /// `postgres://user:password@host:5432/database`, several hosts, of which the first that is a
+    /// primary is used, and the parameters that tokio-postgres knows. `sslmode`, `sslrootcert`,
+    /// `sslcert` and `sslkey` (feature `tls`), `user_file` and `password_file` mean what they mean
+    /// [for the store](crate::docs::stores::postgres#tls).
     ///
-    /// Where the locks are in the same database, the URL of [`PostgresStore`](crate::postgres::PostgresStore) does too: `create`, `listen`,
-    /// `max_ttl` and `timeout_millis` are about locks, and change nothing here.
+    /// Where the locks are in the same database, the URL of
+    /// [`PostgresStore`](crate::postgres::PostgresStore) does too: `create`, `listen`, `max_ttl`
+    /// and `timeout_millis` are about locks, and change nothing here.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the URL is malformed, `Denied` if the server refuses the role, `Unavailable` if it cannot be reached,
-    /// `Unsupported` for TLS without the feature `tls`.
+    /// `Invalid` if the URL is malformed, `Denied` if the server refuses the role, `Unavailable` if
+    /// it cannot be reached, `Unsupported` for TLS without the feature `tls`.
     ///
     /// # Cancel safety
     ///
@@ -145,8 +154,9 @@ impl PgFence {
         })
     }
 
-    /// Sets how long [`raise`](Fence::raise) and [`resolve`](Resolve::resolve) wait for a transaction that is open; 5 s by
-    /// default. The server ends a transaction whose client hangs a second after its lease.
+    /// Sets how long [`raise`](Fence::raise) and [`resolve`](Resolve::resolve) wait for a
+    /// transaction that is open; 5 s by default. The server ends a transaction whose client hangs a
+    /// second after its lease.
     ///
     /// A lock gives its first raise [`request_timeout`](crate::Settings::request_timeout), and each
     /// further one [twice as long](crate::Lock::fence): so this limits the later ones.
@@ -155,16 +165,19 @@ impl PgFence {
         self.changed(|shared| shared.wait = wait)
     }
 
-    /// Starts the work of a transaction before the server has answered that the fence was entered: the work's first statement
-    /// goes with the fence's, which saves a round trip for each transaction.
+    /// Starts the work of a transaction before the server has answered that the fence was entered:
+    /// the work's first statement goes with the fence's, which saves a round trip for each
+    /// transaction.
     ///
-    /// The server executes a statement of the work only in a transaction that has entered, and where an operator or a time-out cancels
-    /// `BEGIN` itself, it refuses to write: the connection is read-only outside of such transactions. Where that cannot be had
-    /// (several hosts in the URL, a pooler that drops options), nothing is sent before the fence was entered.
+    /// The server executes a statement of the work only in a transaction that has entered, and
+    /// where an operator or a time-out cancels `BEGIN` itself, it refuses to write: the connection
+    /// is read-only outside of such transactions. Where that cannot be had (several hosts in the
+    /// URL, a pooler that drops options), nothing is sent before the fence was entered.
     ///
-    /// But the work has begun then: a former holder's work runs up to the answer to its first statement, which is an error. So use
-    /// this for work that has no effect but statements of its transaction. And work that has begun is not begun again: a connection
-    /// that died while it was idle rolls the run back, where otherwise a new one replaces it.
+    /// But the work has begun then: a former holder's work runs up to the answer to its first
+    /// statement, which is an error. So use this for work that has no effect but statements of its
+    /// transaction. And work that has begun is not begun again: a connection that died while it was
+    /// idle rolls the run back, where otherwise a new one replaces it.
     #[must_use]
     pub fn pipelined(self) -> Self {
         self.changed(|shared| shared.is_pipelined = true)
@@ -178,8 +191,9 @@ impl PgFence {
         }
     }
 
-    /// Creates the tables and functions of the fence ([`sql::postgres::SCHEMA`](crate::fence::sql::postgres::SCHEMA)), unless they
-    /// exist. Needs the right to create a schema; everybody else needs USAGE on the schema `leasehold`.
+    /// Creates the tables and functions of the fence
+    /// ([`sql::postgres::SCHEMA`](crate::fence::sql::postgres::SCHEMA)), unless they exist. Needs
+    /// the right to create a schema; everybody else needs USAGE on the schema `leasehold`.
     ///
     /// # Errors
     ///
@@ -201,11 +215,13 @@ impl PgFence {
         Ok(())
     }
 
-    /// The commit of a guarded run: a transaction that enters the fence of every lock of the run, does `work`, and commits. Give it to
-    /// [`Lock::commit`](crate::Lock::commit) or to [`commit_with`](crate::Tx::commit_with).
+    /// The commit of a guarded run: a transaction that enters the fence of every lock of the run,
+    /// does `work`, and commits. Give it to [`Lock::commit`](crate::Lock::commit) or to
+    /// [`commit_with`](crate::Tx::commit_with).
     ///
-    /// The work ends with [`PgTransaction::done`] or [`PgTransaction::refuse`]; `?` on an error of a statement rolls back. An
-    /// error that you refuse with is boxed: [`transaction_as`](Self::transaction_as) keeps its type.
+    /// The work ends with [`PgTransaction::done`] or [`PgTransaction::refuse`]; `?` on an error of
+    /// a statement rolls back. An error that you refuse with is boxed:
+    /// [`transaction_as`](Self::transaction_as) keeps its type.
     pub fn transaction<V, F, Fut>(
         &self,
         work: F,
@@ -255,7 +271,8 @@ impl Shared {
         }
     }
 
-    /// Keeps the connection of a commit. Now and then it deletes old names first, while the run goes on.
+    /// Keeps the connection of a commit. Now and then it deletes old names first, while the run
+    /// goes on.
     fn committed(&self, connection: FenceConnection) {
         let commits = self.commits.fetch_add(1, Ordering::Relaxed);
         if commits % SWEEP_EVERY < SWEEP_EVERY - 1 {
@@ -265,7 +282,8 @@ impl Shared {
         tokio::spawn(async move { shared.sweep(connection).await });
     }
 
-    /// One statement, for at most as long as the fence waits and a second more; `None` if no answer came.
+    /// One statement, for at most as long as the fence waits and a second more; `None` if no answer
+    /// came.
     async fn ask(
         &self,
         connection: &FenceConnection,
@@ -277,7 +295,8 @@ impl Shared {
         self.clock.timeout(limit, asked).await
     }
 
-    /// A statement that changes nothing if it fails and no more if it is repeated, on a connection of its own.
+    /// A statement that changes nothing if it fails and no more if it is repeated, on a connection
+    /// of its own.
     async fn ask_anew(
         &self,
         what: &str,

@@ -14,17 +14,19 @@ use crate::model::error::BoxError;
 /// How long the name of what is done once is kept at most.
 const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A transaction that has entered the fence. It ends with [`done`](Self::done) or [`refuse`](Self::refuse), which give it back; a
-/// transaction that is dropped is rolled back.
+/// A transaction that has entered the fence. It ends with [`done`](Self::done) or
+/// [`refuse`](Self::refuse), which give it back; a transaction that is dropped is rolled back.
 ///
-/// It is over with its run: where the work kept it, or shared it with a task, the run is rolled back, its connection is closed, and a
-/// statement that is sent later fails.
+/// It is over with its run: where the work kept it, or shared it with a task, the run is rolled
+/// back, its connection is closed, and a statement that is sent later fails.
 ///
-/// `COMMIT`, `ROLLBACK` and `BEGIN` are not for you to send: the fence's lock ends with the transaction. Savepoints are.
+/// `COMMIT`, `ROLLBACK` and `BEGIN` are not for you to send: the fence's lock ends with the
+/// transaction. Savepoints are.
 ///
-/// [`query`](Self::query) and its siblings prepare each statement on its first use in a transaction, which takes a round trip more.
-/// Behind a pooler that shares connections between transactions (PgBouncer before 1.21), use
-/// [`query_typed`](Self::query_typed) and [`execute_typed`](Self::execute_typed): they prepare nothing.
+/// [`query`](Self::query) and its siblings prepare each statement on its first use in a
+/// transaction, which takes a round trip more. Behind a pooler that shares connections between
+/// transactions (PgBouncer before 1.21), use [`query_typed`](Self::query_typed) and
+/// [`execute_typed`](Self::execute_typed): they prepare nothing.
 pub struct PgTransaction {
     client: Arc<Client>,
     was_ended: Arc<AtomicBool>,
@@ -37,8 +39,8 @@ pub struct PgDone<V> {
     pub(super) value: V,
 }
 
-/// The end of the work of a transaction that is to be rolled back: an error of the database, into which `?` turns it, or your
-/// own decision.
+/// The end of the work of a transaction that is to be rolled back: an error of the database, into
+/// which `?` turns it, or your own decision.
 #[must_use = "return it from the closure: it rolls the transaction back"]
 pub struct PgStop<R = BoxError>(pub(super) Stop<R>);
 
@@ -66,7 +68,8 @@ impl PgTransaction {
         Arc::ptr_eq(&self.client, client)
     }
 
-    /// Whether a statement was sent that may have ended the transaction: to be read when this is gone, or can send nothing more.
+    /// Whether a statement was sent that may have ended the transaction: to be read when this is
+    /// gone, or can send nothing more.
     pub(super) fn was_ended(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.was_ended)
     }
@@ -83,8 +86,8 @@ impl PgTransaction {
         })
     }
 
-    /// You decide against the commit: the transaction is rolled back, and `why` comes out of the run as
-    /// [`Cause::Failed`](crate::Cause::Failed).
+    /// You decide against the commit: the transaction is rolled back, and `why` comes out of the
+    /// run as [`Cause::Failed`](crate::Cause::Failed).
     ///
     /// # Errors
     ///
@@ -93,9 +96,10 @@ impl PgTransaction {
         Err(PgStop(Stop::Refused(self, why.into())))
     }
 
-    /// Claims `name` for what this transaction does once: true for the first transaction that is committed with it, false for each one
-    /// after that, for `keep`. Then return without a change. So a job that is repeated (its holder died, or a timer fired twice) has its
-    /// effect exactly once:
+    /// Claims `name` for what this transaction does once: true for the first transaction that is
+    /// committed with it, false for each one after that, for `keep`. Then return without a change.
+    /// So a job that is repeated (its holder died, or a timer fired twice) has its effect exactly
+    /// once:
     ///
     /// ```no_run
     /// # async fn example(lock: leasehold::Lock, fence: leasehold::postgres::PgFence) -> Result<(), Box<dyn std::error::Error>> {
@@ -113,19 +117,21 @@ impl PgTransaction {
     /// # }
     /// ```
     ///
-    /// The name is text of your own, up to 1,000 bytes, and one for the whole database, whatever the lock. It is written in this
-    /// transaction, and gone if that is rolled back. A call waits for an open transaction that claimed the same name. One round trip.
+    /// The name is text of your own, up to 1,000 bytes, and one for the whole database, whatever
+    /// the lock. It is written in this transaction, and gone if that is rolled back. A call waits
+    /// for an open transaction that claimed the same name. One round trip.
     ///
     /// # Errors
     ///
-    /// As [`execute`](Self::execute). A database whose schema is older has no function `leasehold.once`: create the schema again.
-    /// Under REPEATABLE READ or SERIALIZABLE a name that was committed since this transaction began is a serialization failure: it is
-    /// rolled back, and when the work is repeated the answer is false.
+    /// As [`execute`](Self::execute). A database whose schema is older has no function
+    /// `leasehold.once`: create the schema again. Under REPEATABLE READ or SERIALIZABLE a name that
+    /// was committed since this transaction began is a serialization failure: it is rolled back,
+    /// and when the work is repeated the answer is false.
     ///
     /// # Not promised
     ///
-    /// The server's clock ends `keep` (100 years at most): set forward, it forgets names early. A name has to be kept longer than a
-    /// repetition may come.
+    /// The server's clock ends `keep` (100 years at most): set forward, it forgets names early. A
+    /// name has to be kept longer than a repetition may come.
     pub async fn once(&self, name: &str, keep: Duration) -> Result<bool, PgError> {
         let keep = i64::try_from(keep.min(LONGEST_KEEP).as_millis()).unwrap_or(i64::MAX);
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
@@ -190,7 +196,8 @@ impl PgTransaction {
         self.client.query_opt(statement, parameters).await
     }
 
-    /// Runs a statement whose parameters have these types; its rows. One round trip, and nothing is prepared.
+    /// Runs a statement whose parameters have these types; its rows. One round trip, and nothing is
+    /// prepared.
     ///
     /// # Errors
     ///
@@ -204,7 +211,8 @@ impl PgTransaction {
         self.client.query_typed(statement, parameters).await
     }
 
-    /// Runs a statement whose parameters have these types; how many rows it changed. One round trip, and nothing is prepared.
+    /// Runs a statement whose parameters have these types; how many rows it changed. One round
+    /// trip, and nothing is prepared.
     ///
     /// # Errors
     ///
@@ -225,9 +233,9 @@ impl PgTransaction {
     }
 }
 
-/// Whether a statement may end the transaction that it is in. This judges what was sent, and not the server's answer, because a
-/// statement without an answer may have ended it too. The extended protocol takes one statement at a time, and none of these can be
-/// prepared or run by a function.
+/// Whether a statement may end the transaction that it is in. This judges what was sent, and not
+/// the server's answer, because a statement without an answer may have ended it too. The extended
+/// protocol takes one statement at a time, and none of these can be prepared or run by a function.
 fn ends_a_transaction(statement: &str) -> bool {
     let mut rest = after_blank(statement);
     while let Some(after) = rest.strip_prefix(';') {
@@ -242,7 +250,8 @@ fn ends_a_transaction(statement: &str) -> bool {
             let second = if is_noise { words.next() } else { second };
             second != "to"
         }
-        // A prepared statement may have that name: `PREPARE transaction AS`, `PREPARE transaction (int) AS`.
+        // A prepared statement may have that name: `PREPARE transaction AS`,
+        // `PREPARE transaction (int) AS`.
         "prepare" => {
             let is_transaction = words.next() == "transaction";
             is_transaction && !words.0.starts_with('(') && words.next() != "as"

@@ -46,7 +46,8 @@ const TAKE_AWAY: &str = concat!(
 );
 const LOOK: &str = "SELECT key, label, token, mode, left_ms, held_ms, holders, queue, labels, waiters FROM leasehold.look($1, $2)";
 const TIDY: &str = "SELECT leasehold.tidy()";
-/// Not while the queue of messages is nearly full, as the functions do: a full one would be an error.
+/// Not while the queue of messages is nearly full, as the functions do: a full one would be an
+/// error.
 const NOTIFY: &str = "SELECT pg_catalog.pg_notify('leasehold', $1) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.9::float8";
 
 /// The server's answer to an attempt.
@@ -106,8 +107,8 @@ pub(super) async fn ask(
     }
 }
 
-/// Which of the owners were extended, by position, and of which that is not known, because another call about it is in progress.
-/// The rest are gone.
+/// Which of the owners were extended, by position, and of which that is not known, because another
+/// call about it is in progress. The rest are gone.
 pub(super) async fn renew(
     at: &Connection,
     owners: &[Owner],

@@ -1,11 +1,13 @@
 //! [`Connection`]: a connection that is made again when it is dead.
 //!
-//! It is given up when it has not answered anybody for the time of a request, also when our caller ran out of patience and
-//! dropped the request, and the next request makes a new one, by [a task of its own](crate::store::dial).
+//! It is given up when it has not answered anybody for the time of a request, also when our caller
+//! ran out of patience and dropped the request, and the next request makes a new one, by [a task of
+//! its own](crate::store::dial).
 //!
-//! The server executes the requests of a connection one after the other. So few [asks](Connection::turn) are on their way at a time, of
-//! one key only one, and only one [end](Connection::end). A key that other calls hold on to is not asked for again at once: requests for
-//! other keys would wait behind it.
+//! The server executes the requests of a connection one after the other. So few
+//! [asks](Connection::turn) are on their way at a time, of one key only one, and only one
+//! [end](Connection::end). A key that other calls hold on to is not asked for again at once:
+//! requests for other keys would wait behind it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,17 +29,20 @@ use crate::model::key::Key;
 use crate::model::room::make_room;
 use crate::store::dial::{self, InFlight, PATIENCE, Pooled, Reconnecting};
 
-/// How many asks are on their way over one connection, each for another key. Those that wait here cost the server nothing, and can be
-/// dropped.
+/// How many asks are on their way over one connection, each for another key. Those that wait here
+/// cost the server nothing, and can be dropped.
 const ASKS: usize = 4;
-/// How long an ask waits for its turn. It ends before the time of a request does, so nobody doubts what was not sent.
+/// How long an ask waits for its turn. It ends before the time of a request does, so nobody doubts
+/// what was not sent.
 const TURN: Duration = Duration::from_millis(250);
-/// For how long a connection that other calls hold up may answer nobody: longer than a few of them wait for a lock.
+/// For how long a connection that other calls hold up may answer nobody: longer than a few of them
+/// wait for a lock.
 const HELD_UP: Duration = Duration::from_secs(1);
 /// For how long a key is not asked for after other calls about it took too long.
 const BLOCKED_FOR: Duration = Duration::from_millis(300);
 
-/// The parameters of a statement, with their types, so that nothing has to be prepared: one round trip, also behind a pooler.
+/// The parameters of a statement, with their types, so that nothing has to be prepared: one round
+/// trip, also behind a pooler.
 pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// One connection of one runtime, for one purpose. Made on first use.
@@ -117,7 +122,8 @@ impl Connection {
         (self.inner.present()).is_some_and(|live| live.link.is_pooled)
     }
 
-    /// Waits for the right to ask for a key. The asks of a key come one after the other, in the order of this call.
+    /// Waits for the right to ask for a key. The asks of a key come one after the other, in the
+    /// order of this call.
     ///
     /// # Errors
     ///
@@ -138,8 +144,8 @@ impl Connection {
         Ok(turn)
     }
 
-    /// Sends a call that ends or changes the hold of a key, after the others of that key over this connection, and once more if other
-    /// calls about the key take too long.
+    /// Sends a call that ends or changes the hold of a key, after the others of that key over this
+    /// connection, and once more if other calls about the key take too long.
     ///
     /// # Errors
     ///
@@ -195,7 +201,8 @@ impl Connection {
         self.send(statement, parameters, HELD_UP).await
     }
 
-    /// As [`ask`](Self::ask), for a request that waits for no other call: a connection that is silent is given up soon.
+    /// As [`ask`](Self::ask), for a request that waits for no other call: a connection that is
+    /// silent is given up soon.
     pub(super) async fn renew(
         &self,
         statement: &str,

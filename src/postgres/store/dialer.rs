@@ -172,8 +172,8 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// Drives the connection to what the server next sends without being asked; a notice comes before the answer of the statement that it
-    /// belongs to. `None`: it has ended.
+    /// Drives the connection to what the server next sends without being asked; a notice comes
+    /// before the answer of the statement that it belongs to. `None`: it has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<AsyncMessage>> {
         let message = match self {
             #[cfg(feature = "tls")]

@@ -1,5 +1,5 @@
-//! The meaning of the driver's errors: what changed, and what to do. Never a server's text about a statement: it may quote an
-//! owner token.
+//! The meaning of the driver's errors: what changed, and what to do. Never a server's text about a
+//! statement: it may quote an owner token.
 
 use std::error::Error as StdError;
 use std::io;
@@ -30,7 +30,8 @@ impl NoAnswer {
         }
     }
 
-    /// Whether the server can no longer be used: it became a standby, or is not the one that the connection was made to.
+    /// Whether the server can no longer be used: it became a standby, or is not the one that the
+    /// connection was made to.
     pub(super) fn is_of_another_server(&self) -> bool {
         let is_moved = |error: &PgError| code(error) == Some(MOVED) || is_of_a_standby(code(error));
         matches!(self, Self::Refused(error) if is_moved(error))
@@ -58,8 +59,8 @@ impl NoAnswer {
     }
 }
 
-/// The five characters of an error that the server answered, unless it said that it is about to end the connection: then the
-/// error is no answer to the request.
+/// The five characters of an error that the server answered, unless it said that it is about to end
+/// the connection: then the error is no answer to the request.
 pub(crate) fn code(error: &PgError) -> Option<&str> {
     let answer = error.as_db_error()?;
     let is_end = matches!(
@@ -69,8 +70,9 @@ pub(crate) fn code(error: &PgError) -> Option<&str> {
     (!is_end).then(|| answer.code().code())
 }
 
-/// A request is one statement and its own transaction. The server answers it with an ordinary error only before it has written
-/// the commit; a failure of the server itself (58, F0, XX) is no such answer.
+/// A request is one statement and its own transaction. The server answers it with an ordinary error
+/// only before it has written the commit; a failure of the server itself (58, F0, XX) is no such
+/// answer.
 fn proves_an_abort(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     !matches!(class, "00" | "01" | "02" | "08" | "58" | "F0" | "XX") && code != "40003"
@@ -120,7 +122,8 @@ pub(crate) const FULL: &str = "53100";
 /// What the server answers after a lock_timeout.
 const BLOCKED: &str = "55P03";
 
-/// The error of a request that other calls about the same key, or a lock of a whole table, kept waiting.
+/// The error of a request that other calls about the same key, or a lock of a whole table, kept
+/// waiting.
 pub(super) fn blocked(doing: &str) -> Error {
     Error::unavailable(format!(
         "other calls for this key took too long, nothing was done: request={doing}; try again, and look for open transactions that call the functions of the schema leasehold"
@@ -183,8 +186,8 @@ const FOREIGN: [&str; 3] = [
 /// How the driver describes a host that it did not reach. It has no code for that either.
 const NO_CONNECTION: &str = "error connecting to server";
 
-/// Why there is no connection, or none that can be used. A refusal of the handshake names the role and the database, never
-/// the password.
+/// Why there is no connection, or none that can be used. A refusal of the handshake names the role
+/// and the database, never the password.
 pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgError) -> Error {
     let address = &options.address;
     let Some(answer) = error.as_db_error() else {
@@ -239,7 +242,8 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
     }
 }
 
-/// How the driver describes a server of which it was to be a primary. It has no code for that either.
+/// How the driver describes a server of which it was to be a primary. It has no code for that
+/// either.
 const READ_ONLY: &str = "database does not allow writes";
 
 /// There is no connection, for a reason that the system gives.

@@ -14,8 +14,8 @@ use super::dialer::Driver;
 use super::schema::OWNED;
 use crate::store::dial::{Health, MarksDead};
 
-/// An expression: since when the server waits for its standbys before it answers the statement, if it has to. To be checked by
-/// [`Link::has_waited`].
+/// An expression: since when the server waits for its standbys before it answers the statement, if
+/// it has to. To be checked by [`Link::has_waited`].
 macro_rules! waits {
     () => {
         "CASE WHEN pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) ''::pg_catalog.text
@@ -29,12 +29,13 @@ const HAS_WAITED: &str = "SELECT pg_catalog.date_part('epoch'::pg_catalog.text, 
 
 const IS_SUPERUSER: &str = "SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) session_user";
 
-/// A connection to the server. Its socket is closed before the drop of this returns: nothing that another clone of the client sends
-/// after that arrives, and the server rolls back what is open.
+/// A connection to the server. Its socket is closed before the drop of this returns: nothing that
+/// another clone of the client sends after that arrives, and the server rolls back what is open.
 pub(crate) struct Link {
     pub(crate) client: Arc<Client>,
     pub(super) health: Health,
-    /// The server gave up waiting for its standbys: what it acknowledged may be lost in a fail-over.
+    /// The server gave up waiting for its standbys: what it acknowledged may be lost in a
+    /// fail-over.
     is_unreplicated: Arc<AtomicBool>,
     _driven: Driven,
     task: AbortHandle,
@@ -43,7 +44,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Drives a connection on the calling runtime. `notified` receives the payload of each of the server's messages.
+    /// Drives a connection on the calling runtime. `notified` receives the payload of each of the
+    /// server's messages.
     pub(crate) fn drive(
         (client, driver): (Client, Driver),
         is_pooled: bool,
@@ -76,9 +78,10 @@ impl Link {
         }
     }
 
-    /// Fails with `LH006` if the session is a superuser's, whose rights the functions of another role in the schema would get; and,
-    /// where this session `creates` the schema, if that belongs to another role. For a superuser the session's own role counts, and not
-    /// the one that it acts as: any function may go back to it.
+    /// Fails with `LH006` if the session is a superuser's, whose rights the functions of another
+    /// role in the schema would get; and, where this session `creates` the schema, if that belongs
+    /// to another role. For a superuser the session's own role counts, and not the one that it acts
+    /// as: any function may go back to it.
     pub(crate) async fn trust_owners(&self, creates: bool) -> Result<(), PgError> {
         let row = self.client.query_typed_one(IS_SUPERUSER, &[]).await?;
         if row.try_get(0)? {
@@ -91,8 +94,8 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the server, since that time, did not read its settings: whoever empties `synchronous_standby_names` ends the wait for
-    /// the standbys without a notice.
+    /// Whether the server, since that time, did not read its settings: whoever empties
+    /// `synchronous_standby_names` ends the wait for the standbys without a notice.
     pub(crate) async fn has_waited(&self, since: f64) -> bool {
         let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&since, Type::FLOAT8)];
         let asked = self.client.query_typed_one(HAS_WAITED, &parameters).await;
@@ -110,8 +113,8 @@ impl Drop for Link {
     }
 }
 
-/// The connection's driver, which the task and the link share: whichever is dropped first closes the socket. An abort of the task
-/// alone takes effect some time later.
+/// The connection's driver, which the task and the link share: whichever is dropped first closes
+/// the socket. An abort of the task alone takes effect some time later.
 struct Driven(Arc<Mutex<Option<Driver>>>);
 
 impl Driven {
@@ -129,8 +132,8 @@ impl Drop for Driven {
     }
 }
 
-/// Whether the server says that it stopped waiting for its standbys. It is known by the server's routine, because its messages are
-/// translated.
+/// Whether the server says that it stopped waiting for its standbys. It is known by the server's
+/// routine, because its messages are translated.
 fn gives_up_the_standbys(message: &AsyncMessage) -> bool {
     matches!(message, AsyncMessage::Notice(notice) if notice.routine() == Some("SyncRepWaitForLSN"))
 }

@@ -1,7 +1,8 @@
 //! [`Listener`]: the connection that receives the server's messages, as hints.
 //!
-//! A lost hint costs its waiter one poll, so nothing here is repaired. When the connection ends, every hint resolves at once,
-//! the waiters ask again, and the next one that subscribes makes a new connection.
+//! A lost hint costs its waiter one poll, so nothing here is repaired. When the connection ends,
+//! every hint resolves at once, the waiters ask again, and the next one that subscribes makes a new
+//! connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,8 +31,8 @@ struct LiveListener {
     waiters: HintsByName,
 }
 
-/// Who waits for a message, by what the server's messages call them. It ends with the connection's driver, and then every hint
-/// resolves.
+/// Who waits for a message, by what the server's messages call them. It ends with the connection's
+/// driver, and then every hint resolves.
 type HintsByName = Arc<Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>>;
 
 impl dial::Live for LiveListener {
@@ -39,8 +40,8 @@ impl dial::Live for LiveListener {
         self.link.health.is_dead()
     }
 
-    /// A message that is missed costs one poll, so it is not worth a connection that is made without a pause. One that lasted
-    /// longer than the pause is made again at once.
+    /// A message that is missed costs one poll, so it is not worth a connection that is made
+    /// without a pause. One that lasted longer than the pause is made again at once.
     fn was_useful(&self) -> bool {
         false
     }
@@ -62,7 +63,8 @@ impl Pooled for Listener {
 }
 
 impl Listener {
-    /// Returns once it listens. The receiver resolves with the next message of this name, or when none can arrive any more.
+    /// Returns once it listens. The receiver resolves with the next message of this name, or when
+    /// none can arrive any more.
     ///
     /// # Cancel safety
     ///

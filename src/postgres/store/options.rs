@@ -31,7 +31,8 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// [The guide](crate::docs::stores::postgres#options) has the options. `Debug` shows neither user nor password.
+/// [The guide](crate::docs::stores::postgres#options) has the options. `Debug` shows neither user
+/// nor password.
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub(crate) config: Config,
@@ -71,13 +72,14 @@ impl PostgresOptions {
             "the folder of the server's socket, if the URL names no host"),
     ] };
 
-    /// Reads a URL: `postgres://user:password@h1:5432,h2:5432/database?option=value`. Of several hosts the first that is a
-    /// primary is used.
+    /// Reads a URL: `postgres://user:password@h1:5432,h2:5432/database?option=value`. Of several
+    /// hosts the first that is a primary is used.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for any other text, for an option that is not known, and for a value
-    /// that is out of range; `Unsupported` for TLS without the feature `tls`. The message never holds the URL.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for any other text, for an option that is
+    /// not known, and for a value that is out of range; `Unsupported` for TLS without the feature
+    /// `tls`. The message never holds the URL.
     pub fn parse(url: &str) -> Result<Self, Error> {
         super::url::options(url)
     }

@@ -1,4 +1,5 @@
-//! [`Owner`]: an owner token as a parameter of a statement. The driver logs parameters by their `Debug`.
+//! [`Owner`]: an owner token as a parameter of a statement. The driver logs parameters by their
+//! `Debug`.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,8 +9,8 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use crate::model::holder::OwnerToken;
 
-/// How many letters of an owner token's text are in a wake-up message: enough to distinguish waiters, and too few to guess
-/// the rest.
+/// How many letters of an owner token's text are in a wake-up message: enough to distinguish
+/// waiters, and too few to guess the rest.
 const SHOWN: usize = 13;
 
 /// An owner token as a `uuid`.

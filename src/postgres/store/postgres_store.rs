@@ -34,15 +34,17 @@ const POOLED_ECHO: Duration = Duration::from_millis(200);
 const BATCH: usize = 5_000;
 /// After so many releases of a client what is over is deleted, unless that was done within an hour.
 const TIDY_EVERY: u64 = 1_000;
-/// How many claims that got a message are remembered. One that is forgotten waits for its turn to ask.
+/// How many claims that got a message are remembered. One that is forgotten waits for its turn to
+/// ask.
 const MOST_CALLED: usize = 64;
 
 /// Locks in a PostgreSQL database, version 13 or later (feature `postgres`).
 ///
 /// The tables, the order of waiters, and what is assumed: see the [module](crate::postgres).
 ///
-/// Must be called inside a tokio runtime with time and io enabled. Each calling runtime has a connection, one more when it
-/// waits for a busy lock, and the manager's thread one for heartbeats. Cloning is cheap; all clones are the same store.
+/// Must be called inside a tokio runtime with time and io enabled. Each calling runtime has a
+/// connection, one more when it waits for a busy lock, and the manager's thread one for heartbeats.
+/// Cloning is cheap; all clones are the same store.
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     client: Arc<PostgresClient>,
@@ -73,19 +75,22 @@ impl PostgresStore {
         Self::connect_with(PostgresOptions::parse(url)?).await
     }
 
-    /// Connects as the options say. Logs a warning if the server grants nothing yet, because it may lack the newest grants.
+    /// Connects as the options say. Logs a warning if the server grants nothing yet, because it may
+    /// lack the newest grants.
     ///
     /// # Errors
     ///
     /// - `Denied` for user, password or rights.
-    /// - `Invalid` if the schema is missing or of an older version, or if other clients use another `max_ttl`.
-    /// - `Unsupported` if the server may forget locks in a crash (`fsync` or `full_page_writes` off), or has a newer schema.
+    /// - `Invalid` if the schema is missing or of an older version, or if other clients use another
+    ///   `max_ttl`.
+    /// - `Unsupported` if the server may forget locks in a crash (`fsync` or `full_page_writes`
+    ///   off), or has a newer schema.
     /// - `Unavailable` if it cannot be reached.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped connect leaves only an attempt to connect that ends by itself. A schema is created as a whole or
-    /// not at all.
+    /// Cancel safe: a dropped connect leaves only an attempt to connect that ends by itself. A
+    /// schema is created as a whole or not at all.
     pub async fn connect_with(options: PostgresOptions) -> Result<Self, Error> {
         let target = Arc::new(Target::new(options)?);
         if target.options.creates {
@@ -150,7 +155,8 @@ fn fencing(server: &Server) -> Fencing {
 /// Creates the schema if it is missing.
 async fn create(target: &Target) -> Result<(), Error> {
     let options = &target.options;
-    // The script looks for sessions that may hold something: this one, and those beside it, have nothing to hold yet.
+    // The script looks for sessions that may hold something: this one, and those beside it, have
+    // nothing to hold yet.
     let mut config = options.config.clone();
     config.application_name("leasehold create");
     let link = target.connect(config, |_| {}).await?;

@@ -53,8 +53,8 @@ impl Server {
 
     /// # Errors
     ///
-    /// `Unsupported` for a server that may forget locks, or that has a newer schema; `Invalid` for an older one, and if other
-    /// clients use another `max_ttl`.
+    /// `Unsupported` for a server that may forget locks, or that has a newer schema; `Invalid` for
+    /// an older one, and if other clients use another `max_ttl`.
     pub(super) fn check(&self, options: &PostgresOptions) -> Result<(), Error> {
         let address = &options.address;
         if self.version > VERSION {

@@ -6,9 +6,10 @@ use super::fault;
 use super::options::PostgresOptions;
 use crate::model::error::Error;
 
-/// The tables and functions of the store, in the schema `leasehold`, for PostgreSQL 13 and newer. Run it as the owner, in one
-/// transaction. It may be run again. It fails if anything in that schema belongs to another role, except a superuser: its owner's code
-/// would run with the rights of every role that calls it.
+/// The tables and functions of the store, in the schema `leasehold`, for PostgreSQL 13 and newer.
+/// Run it as the owner, in one transaction. It may be run again. It fails if anything in that
+/// schema belongs to another role, except a superuser: its owner's code would run with the rights
+/// of every role that calls it.
 pub const SCHEMA: &str = concat!(
     "CREATE SCHEMA IF NOT EXISTS leasehold;\n",
     include_str!("../../fence/sql/owned.sql"),
@@ -16,7 +17,8 @@ pub const SCHEMA: &str = concat!(
     include_str!("../../fence/sql/private.sql")
 );
 
-/// Fails with `LH006` if the calling role, or a superuser, is not the owner of all that is in the schema.
+/// Fails with `LH006` if the calling role, or a superuser, is not the owner of all that is in the
+/// schema.
 pub(super) const OWNED: &str = include_str!("../../fence/sql/owned.sql");
 
 /// The version of [`SCHEMA`].

@@ -1,10 +1,12 @@
--- The locks. Run it as the owner, in the database of the locks, inside of a transaction. It may be run again. Whoever has USAGE on
--- the schema may ask for every key, see who holds it, and take it away (take_away, an operator's call); to renew or to release a
--- hold one must know its owner. The tables are for their owner only.
+-- The locks. Run it as the owner, in the database of the locks, inside of a transaction. It may be
+-- run again. Whoever has USAGE on the schema may ask for every key, see who holds it, and take it
+-- away (take_away, an operator's call); to renew or to release a hold one must know its owner. The
+-- tables are for their owner only.
 
--- One row. max_ttl is one value for all clients. system: whose life these tables have (see life), and timeline: of which server. Another
--- one (a promoted standby, a recovery to a point in time, a dump that was loaded, tables that were created again) may lack the last
--- grants, and grants nothing until closed_until.
+-- One row. max_ttl is one value for all clients. system: whose life these tables have (see life),
+-- and timeline: of which server. Another one (a promoted standby, a recovery to a point in time, a
+-- dump that was loaded, tables that were created again) may lack the last grants, and grants
+-- nothing until closed_until.
 CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   one bool PRIMARY KEY DEFAULT true CHECK (one),
   version int NOT NULL,
@@ -14,8 +16,9 @@ CREATE TABLE IF NOT EXISTS leasehold.lock_meta (
   closed_until timestamptz NOT NULL DEFAULT '-infinity',
   swept_at timestamptz NOT NULL DEFAULT '-infinity');
 
--- The last token of the keys of each slot: the largest of its rows. A grant writes one that no other grant is writing, so a slot has
--- as many rows as it once had grants at one time. A free key has no row of its own anywhere.
+-- The last token of the keys of each slot: the largest of its rows. A grant writes one that no
+-- other grant is writing, so a slot has as many rows as it once had grants at one time. A free key
+-- has no row of its own anywhere.
 CREATE TABLE IF NOT EXISTS leasehold.token (
   slot int NOT NULL,
   part int NOT NULL DEFAULT 0,
@@ -60,7 +63,8 @@ CREATE TABLE IF NOT EXISTS leasehold.withdrawn (
 INSERT INTO leasehold.token (slot, last) SELECT s.slot, 0 FROM pg_catalog.generate_series(0, 4095) AS s(slot)
   WHERE NOT EXISTS (SELECT FROM leasehold.token t WHERE t.slot = s.slot) ON CONFLICT DO NOTHING;
 
--- What a dump does not carry: the server, the database and the table of the claims. A standby has the same.
+-- What a dump does not carry: the server, the database and the table of the claims. A standby has
+-- the same.
 CREATE OR REPLACE FUNCTION leasehold.life() RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -68,14 +72,16 @@ BEGIN
     FROM pg_control_system() s, pg_database d WHERE d.datname = current_database());
 END $$;
 
--- A life that nobody has seen yet grants at once. While clients are connected the tables are new, and their holders are not.
+-- A life that nobody has seen yet grants at once. While clients are connected the tables are new,
+-- and their holders are not.
 INSERT INTO leasehold.lock_meta (version, system, timeline)
   SELECT 4, CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
       WHERE a.datname = pg_catalog.current_database() AND a.application_name = 'leasehold'::text AND a.pid <> pg_catalog.pg_backend_pid())
     THEN '' ELSE leasehold.life() END, pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)
     WHERE NOT EXISTS (SELECT FROM leasehold.lock_meta) ON CONFLICT DO NOTHING;
 
--- Lets one call at a time decide about a key, to the end of its transaction. The decision needs a new snapshot for each statement.
+-- Lets one call at a time decide about a key, to the end of its transaction. The decision needs a
+-- new snapshot for each statement.
 CREATE OR REPLACE FUNCTION leasehold.enter_key(k text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -94,9 +100,10 @@ BEGIN
   END IF;
 END $$;
 
--- The row of lock_meta. A life or a timeline that is not the one of before is stored, and grants nothing for max_ttl. The claims of
--- another life are deleted: they may have been released since, or taken over where they were made. seen: the life that the caller saw
--- last. To be called before any lock of a claim.
+-- The row of lock_meta. A life or a timeline that is not the one of before is stored, and grants
+-- nothing for max_ttl. The claims of another life are deleted: they may have been released since,
+-- or taken over where they were made. seen: the life that the caller saw last. To be called before
+-- any lock of a claim.
 CREATE OR REPLACE FUNCTION leasehold.checked(seen text) RETURNS leasehold.lock_meta
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -237,7 +244,8 @@ BEGIN
       answer := 'granted'; token := me.token; left_ms := want; RETURN;
     END IF;
     my_place := CASE WHEN me.mode <> 'l' THEN me.place END;
-    -- Those who hold a key at one time are readers, or one other. So the first says what the others are.
+    -- Those who hold a key at one time are readers, or one other. So the first says what the others
+    -- are.
     SELECT c.mode, c.ends, c.ttl INTO held, held_until, lasts FROM leasehold.claim c
       WHERE c.key = k AND c.place <= 0 AND c.ends > now_ ORDER BY c.place LIMIT 1;
     IF held_until > now_ + greatest(lasts, meta.max_ttl) THEN
@@ -245,7 +253,8 @@ BEGIN
       held_until := now_ + greatest(lasts, meta.max_ttl);
     END IF;
     IF held IS NULL THEN
-      -- A hold that is being renewed at this moment is skipped here, and blocks below: to wait for it could be a deadlock.
+      -- A hold that is being renewed at this moment is skipped here, and blocks below: to wait for
+      -- it could be a deadlock.
       DELETE FROM leasehold.claim WHERE owner IN (SELECT c.owner FROM leasehold.claim c
         WHERE c.key = k AND c.place <= 0 AND c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
       now_ := clock_timestamp();
@@ -276,8 +285,8 @@ BEGIN
         -- The time of its last holder ended, so nobody has handed it over.
         PERFORM leasehold.hand_over(k, false);
       END LOOP;
-      -- The next one checks whether the first used its turn, and the others, one after the other, whether those between did. If all
-      -- asked at once, they would keep the first from asking.
+      -- The next one checks whether the first used its turn, and the others, one after the other,
+      -- whether those between did. If all asked at once, they would keep the first from asking.
       IF held IS NULL AND blocked IS NOT NULL THEN
         SELECT least(blocked + count(*) * interval '1 s', now_ + want * ms) INTO blocked FROM (SELECT FROM leasehold.claim c
           WHERE c.key = k AND c.place > first_place AND c.place < coalesce(my_place, no_place) AND c.ends > now_
@@ -300,8 +309,8 @@ BEGIN
               hears = excluded.hears;
       END IF;
       IF can_hear AND place_for > 0 THEN
-        -- Far behind: it is called when it is its turn, and those before it ask when the time of a hold is over.
-        -- Those who died do not, and are deleted, some at a time.
+        -- Far behind: it is called when it is its turn, and those before it ask when the time of a
+        -- hold is over. Those who died do not, and are deleted, some at a time.
         FOR again IN 1..4 LOOP
           SELECT array_agg(b.owner) FILTER (WHERE b.ends <= now_), count(*) INTO dead, before FROM (
             SELECT c.owner, c.ends FROM leasehold.claim c WHERE c.key = k AND c.place > 0 AND c.place < my_place
@@ -336,9 +345,10 @@ BEGIN
   answer := 'granted'; left_ms := want;
 END $$;
 
--- Extends n holds by their ttl, in one statement. Answers the positions of those that it extended, and, with is_extended = false, of
--- those that another call holds at this moment: to wait for one would cost the others their time. The rest are gone, and so are all
--- whose claims are of another life than this server's.
+-- Extends n holds by their ttl, in one statement. Answers the positions of those that it extended,
+-- and, with is_extended = false, of those that another call holds at this moment: to wait for one
+-- would cost the others their time. The rest are gone, and so are all whose claims are of another
+-- life than this server's.
 CREATE OR REPLACE FUNCTION leasehold.renew(owners uuid[]) RETURNS TABLE (n bigint, is_extended bool)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
   SELECT leasehold.promise();
@@ -356,7 +366,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_tim
     WHERE (e.owner IS NOT NULL OR mine.owner IS NULL) AND EXISTS (SELECT FROM this);
 $$;
 
--- A release, or with bury a withdrawal: then what is still on its way is refused. Answers whether o held the key.
+-- A release, or with bury a withdrawal: then what is still on its way is refused. Answers whether o
+-- held the key.
 CREATE OR REPLACE FUNCTION leasehold.leave(k text, o uuid, bury bool, OUT held bool)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -402,7 +413,8 @@ BEGIN
   END IF;
 END $$;
 
--- o wants a message when the key may be free, for at most ms. A claim that has a place gets one anyway.
+-- o wants a message when the key may be free, for at most ms. A claim that has a place gets one
+-- anyway.
 CREATE OR REPLACE FUNCTION leasehold.watch(k text, o uuid, ms bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '400ms' AS $$
 BEGIN
@@ -427,8 +439,8 @@ BEGIN
   PERFORM leasehold.hand_over(k, true);
 END $$;
 
--- Takes a key away from its holders. With after_ttl nobody is granted the key before their time is over. Answers for how long
--- that is; null: nobody held it.
+-- Takes a key away from its holders. With after_ttl nobody is granted the key before their time is
+-- over. Answers for how long that is; null: nobody held it.
 CREATE OR REPLACE FUNCTION leasehold.take_away(k text, after_ttl bool, OUT left_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE now_ timestamptz; until_ timestamptz; owners uuid[]; rested bigint := 0;
@@ -455,8 +467,9 @@ BEGIN
   END IF;
 END $$;
 
--- The keys that are held: one (is_prefix = false), or all that begin with k, in order. mode is null while a revoked hold's time
--- runs out, and z while the key rests. It answers no owner: whoever knows one can release its lock.
+-- The keys that are held: one (is_prefix = false), or all that begin with k, in order. mode is null
+-- while a revoked hold's time runs out, and z while the key rests. It answers no owner: whoever
+-- knows one can release its lock.
 CREATE OR REPLACE FUNCTION leasehold.look(k text, is_prefix bool)
 RETURNS TABLE (key text, label text, token bigint, mode text, left_ms bigint, held_ms bigint, holders bigint, queue bigint,
   labels text[], waiters text[])
@@ -486,8 +499,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   WHERE g.holders > 0 OR g.barred IS NOT NULL ORDER BY g.key;
 $$;
 
--- What a client checks when it connects. seen: the life that it saw last, over any connection. A client of another life may hold what
--- this one does not know, so nothing is granted for max_ttl.
+-- What a client checks when it connects. seen: the life that it saw last, over any connection. A
+-- client of another life may hold what this one does not know, so nothing is granted for max_ttl.
 CREATE OR REPLACE FUNCTION leasehold.hello(seen text, OUT version int, OUT max_ttl_ms bigint, OUT loses_writes text,
   OUT has_async_standbys bool, OUT closed_ms bigint, OUT encoding text, OUT life text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -45,7 +45,8 @@ impl Target {
         *self.seen.lock() = Some(life.to_owned());
     }
 
-    /// The store promises for its life that its tokens grow, by what it saw at its first connection.
+    /// The store promises for its life that its tokens grow, by what it saw at its first
+    /// connection.
     pub(super) fn promise(&self) {
         self.promises.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! Reads the URL of a PostgreSQL store. No message shows a part of it except an option's name and value.
+//! Reads the URL of a PostgreSQL store. No message shows a part of it except an option's name and
+//! value.
 
 use tokio_postgres::Config;
 

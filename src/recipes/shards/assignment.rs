@@ -1,13 +1,16 @@
 //! Which member is to own which shard: a pure function of the members and the number of shards.
 //!
-//! Each member computes it for itself, and all have to agree. Therefore the hash and the order of the steps are a part of the
-//! protocol, and a version of the crate that computes anything else does not go together with this one: a test has the values.
+//! Each member computes it for itself, and all have to agree. Therefore the hash and the order of
+//! the steps are a part of the protocol, and a version of the crate that computes anything else
+//! does not go together with this one: a test has the values.
 //!
-//! It is rendezvous hashing with bounded loads. Each pair of a member and a shard has a number, its *score*. The pairs are taken in
-//! the order of their scores, the largest first, and a pair whose shard has no owner yet is accepted if its member has room. A
-//! member has room for the whole part of its share, which is `shards * weight / sum of the weights`. If its share has a fraction, it
-//! has room for one more, as long as shards remain that are not in the whole part of any share. So each load is within one of its share,
-//! and a member that joins or leaves moves little more than its own shards.
+//! It is rendezvous hashing with bounded loads. Each pair of a member and a shard has a number, its *score*.
+//! The pairs are taken in the order of their scores, the largest first, and a pair whose shard has
+//! no owner yet is accepted if its member has room. A member has room for the whole part of its
+//! share, which is `shards * weight / sum of the weights`. If its share has a fraction, it has room
+//! for one more, as long as shards remain that are not in the whole part of any share. So each load
+//! is within one of its share, and a member that joins or leaves moves little more than its own
+//! shards.
 
 use super::member::Member;
 
@@ -61,7 +64,8 @@ fn rooms(members: &[Member], shards: u32) -> Vec<Room> {
     members.iter().map(room).collect()
 }
 
-/// Every pair of a shard and a member, by its score. Equal scores are in the order of the shards and of the members' names.
+/// Every pair of a shard and a member, by its score. Equal scores are in the order of the shards
+/// and of the members' names.
 fn pairs(members: &[Member], shards: u32) -> Vec<(u64, u32, usize)> {
     let mut by_name: Vec<usize> = (0..members.len()).collect();
     by_name.sort_by_key(|&index| members[index].label.as_str());
@@ -181,7 +185,8 @@ mod tests {
         }
     }
 
-    /// How many shards have to move at least: those of members that left, or what the others lack of the whole part of their share.
+    /// How many shards have to move at least: those of members that left, or what the others lack
+    /// of the whole part of their share.
     fn least(before: &[String], members: &[Member]) -> u64 {
         let is_gone = |owner: &&String| !members.iter().any(|m| m.label.as_str() == owner.as_str());
         let gone = before.iter().filter(is_gone).count() as u64;

@@ -1,7 +1,8 @@
 //! [`Member`]: a process that takes part, as its label says it.
 //!
-//! A member holds the members' key for reading, under the label `NAME~ID~wWEIGHT~nSHARDS`: its manager's label, 32 hexadecimal
-//! digits, its weight, and into how many shards it divides the work. A label that is anything else belongs to no member.
+//! A member holds the members' key for reading, under the label `NAME~ID~wWEIGHT~nSHARDS`: its
+//! manager's label, 32 hexadecimal digits, its weight, and into how many shards it divides the
+//! work. A label that is anything else belongs to no member.
 
 use crate::model::error::Error;
 use crate::model::holder::Label;

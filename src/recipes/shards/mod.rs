@@ -1,8 +1,9 @@
-//! Shards: `n` pieces of work, each owned by one of several processes at a time, and divided anew when a process joins or leaves.
+//! Shards: `n` pieces of work, each owned by one of several processes at a time, and divided anew
+//! when a process joins or leaves.
 //!
-//! Each process serves the shards that fall to it: its closure is called once for each of them. No process leads, and nothing is
-//! configured: whoever [serves](Shards::serve) the same name takes part. [How to own N shards](crate::docs::shards) has a whole
-//! program and the promises.
+//! Each process serves the shards that fall to it: its closure is called once for each of them. No
+//! process leads, and nothing is configured: whoever [serves](Shards::serve) the same name takes
+//! part. [How to own N shards](crate::docs::shards) has a whole program and the promises.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -31,8 +32,9 @@
 //! # }
 //! ```
 //!
-//! A shard is the exclusive lock `NAME/shard/INDEX` (five digits). Each process that takes part holds `NAME/shard-members` for
-//! reading. All processes must use the same number of shards; one that does not is refused.
+//! A shard is the exclusive lock `NAME/shard/INDEX` (five digits). Each process that takes part
+//! holds `NAME/shard-members` for reading. All processes must use the same number of shards; one
+//! that does not is refused.
 
 mod assignment;
 mod member;
@@ -68,7 +70,8 @@ use crate::model::token::FencingToken;
 use crate::recipes::lock::Lock;
 use crate::store::{FAIR_STORES, LockMode};
 
-/// How long the work of a shard may take to end, unless [`drain_limit`](Shards::drain_limit) says another time.
+/// How long the work of a shard may take to end, unless [`drain_limit`](Shards::drain_limit) says
+/// another time.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
 /// A name whose work is divided into shards. Nothing is owned. Cloning is cheap.
@@ -92,8 +95,8 @@ pub struct ShardOwner {
 }
 
 impl LockManager {
-    /// The work of a name, divided into `count` shards, 1 to [`MAX_SHARDS`]. With another number, or a name that is not a key, every
-    /// later call is an error.
+    /// The work of a name, divided into `count` shards, 1 to [`MAX_SHARDS`]. With another number,
+    /// or a name that is not a key, every later call is an error.
     pub fn shards<K>(&self, name: K, count: u32) -> Shards
     where
         K: TryInto<Key>,
@@ -109,8 +112,9 @@ impl LockManager {
 }
 
 impl Shards {
-    /// Gives this process a share of the shards that is `weight` times that of a process with the weight 1, for a larger
-    /// machine: 1 to [`MAX_WEIGHT`]. With another number, every later call is an error. Default 1.
+    /// Gives this process a share of the shards that is `weight` times that of a process with the
+    /// weight 1, for a larger machine: 1 to [`MAX_WEIGHT`]. With another number, every later call
+    /// is an error. Default 1.
     pub fn weight(self, weight: u32) -> Self {
         let in_range = |terms: Terms| {
             if weight == 0 || weight > MAX_WEIGHT {
@@ -125,15 +129,16 @@ impl Shards {
         Self { terms, ..self }
     }
 
-    /// Ties a fence to each shard, as [`Lock::fence`]: it is raised to the owner's token under the shard's own key before the work
-    /// begins, so no former owner of that shard can write after that.
+    /// Ties a fence to each shard, as [`Lock::fence`]: it is raised to the owner's token under the
+    /// shard's own key before the work begins, so no former owner of that shard can write after
+    /// that.
     pub fn fence(self, fence: impl Fence) -> Self {
         let fence = Some(erase(fence));
         self.with(|terms| Terms { fence, ..terms })
     }
 
-    /// Uses this TTL instead of the manager's: for how long the shards of a process that died have no owner. Members look at each other
-    /// in each sixth of it.
+    /// Uses this TTL instead of the manager's: for how long the shards of a process that died have
+    /// no owner. Members look at each other in each sixth of it.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.with(|terms| Terms {
             ttl: Some(ttl),
@@ -141,9 +146,10 @@ impl Shards {
         })
     }
 
-    /// How long the work of a shard may take to end once it is [asked to](Shard::leaving). After that its future is dropped,
-    /// and the shard is released; if a guarded run is still in progress, its TTL ends it
-    /// ([`Released::Withheld`](crate::store::Released::Withheld)). Default 30 seconds.
+    /// How long the work of a shard may take to end once it is [asked to](Shard::leaving). After
+    /// that its future is dropped, and the shard is released; if a guarded run is still in
+    /// progress, its TTL ends it ([`Released::Withheld`](crate::store::Released::Withheld)).
+    /// Default 30 seconds.
     pub fn drain_limit(self, drain_limit: Duration) -> Self {
         self.with(|terms| Terms {
             drain_limit,
@@ -158,12 +164,15 @@ impl Shards {
         }
     }
 
-    /// Takes part: owns the shards that fall to this process, and calls `work` with each of them, in a task of its own. The
-    /// [`Serving`] is a future that has to be awaited; [`until`](Serving::until) stops it.
+    /// Takes part: owns the shards that fall to this process, and calls `work` with each of them,
+    /// in a task of its own. The [`Serving`] is a future that has to be awaited;
+    /// [`until`](Serving::until) stops it.
     ///
-    /// A shard is owned before its work begins, and its [fence](Self::fence) is raised. It moves when the processes that take part have
-    /// changed: the work is asked to [leave](Shard::leaving), and the shard is released when it has returned. What the work does with
-    /// the shard belongs in [`guarded`](crate::LockGuard::guarded) runs or behind the fence, because a lease can be lost:
+    /// A shard is owned before its work begins, and its [fence](Self::fence) is raised. It moves
+    /// when the processes that take part have changed: the work is asked to
+    /// [leave](Shard::leaving), and the shard is released when it has returned. What the work does
+    /// with the shard belongs in [`guarded`](crate::LockGuard::guarded) runs or behind the fence,
+    /// because a lease can be lost:
     ///
     /// | the work | then |
     /// |---|---|
@@ -174,19 +183,22 @@ impl Shards {
     /// | is in progress when the [drain limit](Self::drain_limit) is over | its future is dropped, and the shard is released |
     ///
     /// The work is a function, or a closure that owns what it uses and clones it for each shard:
-    /// `move |shard| { let db = db.clone(); async move { .. } }`. The compiler refuses an `async` closure that borrows what it
-    /// captured, because a task may outlive the closure.
+    /// `move |shard| { let db = db.clone(); async move { .. } }`. The compiler refuses an `async`
+    /// closure that borrows what it captured, because a task may outlive the closure.
     ///
-    /// Once it was polled, this member goes on in tasks, also while nobody polls the [`Serving`]. They run in the caller's runtime.
-    /// Where there is none they run on the manager's thread, and must not block.
+    /// Once it was polled, this member goes on in tasks, also while nobody polls the [`Serving`].
+    /// They run in the caller's runtime. Where there is none they run on the manager's thread, and
+    /// must not block.
     ///
     /// # Errors
     ///
-    /// `Unsupported` at once if the [capability](LockManager::capability) of the store does not say `read_write`, or names no
-    /// queue. `Contended` at once if `max_waiters` callers of this manager wait already: a member counts as one of them, however many
-    /// shards it waits for. `Invalid` if other members have another number of shards. Otherwise as [`Lock::acquire`], where another
-    /// attempt would fail too. While the store cannot be reached, or a fence cannot be raised, it tries again, without a limit. So it does
-    /// for a shard whose key this process may not use, or which holds something else: it serves the others, and logs a warning.
+    /// `Unsupported` at once if the [capability](LockManager::capability) of the store does not say
+    /// `read_write`, or names no queue. `Contended` at once if `max_waiters` callers of this
+    /// manager wait already: a member counts as one of them, however many shards it waits for.
+    /// `Invalid` if other members have another number of shards. Otherwise as [`Lock::acquire`],
+    /// where another attempt would fail too. While the store cannot be reached, or a fence cannot
+    /// be raised, it tries again, without a limit. So it does for a shard whose key this process
+    /// may not use, or which holds something else: it serves the others, and logs a warning.
     ///
     /// # Cancel safety
     ///
@@ -213,8 +225,9 @@ impl Shards {
         Serving::new(serving, stop)
     }
 
-    /// Who owns which shard now, by index; a shard without an owner is missing. For dashboards and to find an owner: it may have
-    /// changed when this returns. It is one [list](LockManager::list) of the store.
+    /// Who owns which shard now, by index; a shard without an owner is missing. For dashboards and
+    /// to find an owner: it may have changed when this returns. It is one [list](LockManager::list)
+    /// of the store.
     ///
     /// # Errors
     ///
@@ -240,15 +253,17 @@ impl Shards {
         Ok(owned.collect())
     }
 
-    /// The shards that this value, or a clone of it, owns now, and each change. A shard is shown from the call of its work until
-    /// the work has ended. The notification may arrive late: code that acts as an owner uses [`guarded`](crate::LockGuard::guarded).
+    /// The shards that this value, or a clone of it, owns now, and each change. A shard is shown
+    /// from the call of its work until the work has ended. The notification may arrive late: code
+    /// that acts as an owner uses [`guarded`](crate::LockGuard::guarded).
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<BTreeSet<u32>> {
         self.own.shown.subscribe()
     }
 }
 
-/// Runs in a task, so that a caller that polls nothing for a while keeps no shard from other members. Dropped, it ends.
+/// Runs in a task, so that a caller that polls nothing for a while keeps no shard from other
+/// members. Dropped, it ends.
 async fn in_a_task<F>(member: F) -> Result<(), Error>
 where
     F: Future<Output = Result<(), Error>> + Send + 'static,

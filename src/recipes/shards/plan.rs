@@ -1,5 +1,5 @@
-//! What a member does about each shard: a state machine that is pure. The time is an argument, and it answers with [`Order`]s.
-//! [`serve`](super::serve) obeys them and reports what happened.
+//! What a member does about each shard: a state machine that is pure. The time is an argument, and
+//! it answers with [`Order`]s. [`serve`](super::serve) obeys them and reports what happened.
 //!
 //! ```text
 //!        Ask             granted             Leave, or the work ended
@@ -9,8 +9,8 @@
 //!   └──────────── free            Leave
 //! ```
 //!
-//! A shard that is not wanted any more is kept until another member waits for it. So a shard that nobody can take over yet still has an
-//! owner, and the release hands it over in one step.
+//! A shard that is not wanted any more is kept until another member waits for it. So a shard that
+//! nobody can take over yet still has an owner, and the release hands it over in one step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use std::time::Duration;
 use super::pace::Pace;
 
 /// How many shards are asked for at once before their first answer. Those that others own have had
-/// one, and wait beside these. So few that each gets its answer in time from a store that needs some
-/// milliseconds for each.
+/// one, and wait beside these. So few that each gets its answer in time from a store that needs
+/// some milliseconds for each.
 const MOST_STARTS: usize = 8;
 /// How many checks for a waiting member are in progress at once. A release waits behind them.
 const MOST_LOOKS: usize = 8;
@@ -157,7 +157,8 @@ impl Plan {
         None
     }
 
-    /// This member leaves: it asks for nothing more, and keeps what it owns until others wait for it, for one TTL at most.
+    /// This member leaves: it asks for nothing more, and keeps what it owns until others wait for
+    /// it, for one TTL at most.
     pub(super) fn leave(&mut self, now: Duration) -> Vec<Order> {
         let orders = self.want(BTreeSet::new(), now);
         self.leaves_at.get_or_insert(now.saturating_add(self.ttl));
@@ -270,7 +271,8 @@ impl Plan {
         (!std::mem::replace(is_leaving, true)).then_some(Order::Leave(shard))
     }
 
-    /// Another member owns the shard: this one waits for it, and others may be asked for. False if it is not asked for any more.
+    /// Another member owns the shard: this one waits for it, and others may be asked for. False if
+    /// it is not asked for any more.
     pub(super) fn waits(&mut self, shard: u32, round: u64) -> bool {
         match self.shards.get_mut(&shard) {
             Some(State::Asking {
@@ -298,7 +300,8 @@ impl Plan {
         is_asked
     }
 
-    /// The shard could not be asked for. It is asked for again after a rest. Whether this is its first failure in a row.
+    /// The shard could not be asked for. It is asked for again after a rest. Whether this is its
+    /// first failure in a row.
     pub(super) fn failed(&mut self, shard: u32, round: u64, now: Duration) -> bool {
         let is_first = !self.failures.contains_key(&shard);
         if self.waits(shard, round) {

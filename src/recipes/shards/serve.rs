@@ -1,4 +1,5 @@
-//! The loop of a member: it looks at who takes part, obeys the [`Plan`], and reports to it what happened.
+//! The loop of a member: it looks at who takes part, obeys the [`Plan`], and reports to it what
+//! happened.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -413,7 +414,8 @@ where
             ));
             return self.fail(error);
         }
-        // The hold of a member that joined again may outlive its lease for a while. It is no second member.
+        // The hold of a member that joined again may outlive its lease for a while. It is no second
+        // member.
         let mut seen = HashSet::new();
         members
             .retain(|member| member.shards == self.me.shards && seen.insert(member.label.clone()));

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use crate::model::error::Error;
 use crate::recipes::term::stopped_by;
 
-/// A process that takes part: [`Shards::serve`](super::Shards::serve). It is a future, which completes with an error and in no
-/// other way, unless it is [stopped](Self::until).
+/// A process that takes part: [`Shards::serve`](super::Shards::serve). It is a future, which
+/// completes with an error and in no other way, unless it is [stopped](Self::until).
 #[must_use = "nothing happens until it is awaited"]
 pub struct Serving<F> {
     future: Pin<Box<F>>,
@@ -30,9 +30,10 @@ where
 
     /// Leaves in order when the token is cancelled, and then completes.
     ///
-    /// The process gives up its membership first. It keeps each shard until another member waits for it, for one TTL at most; where
-    /// no other member is left, it keeps none. Then the work of the shard is [asked to leave](super::Shard::leaving), the shard
-    /// is released, and its next owner begins at once.
+    /// The process gives up its membership first. It keeps each shard until another member waits
+    /// for it, for one TTL at most; where no other member is left, it keeps none. Then the work of
+    /// the shard is [asked to leave](super::Shard::leaving), the shard is released, and its next
+    /// owner begins at once.
     ///
     /// # Errors
     ///

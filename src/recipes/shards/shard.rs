@@ -29,14 +29,16 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Its number, from 0. What it stands for is up to the caller: a range of keys, a partition, a tenant.
+    /// Its number, from 0. What it stands for is up to the caller: a range of keys, a partition, a
+    /// tenant.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Completes when the work is to end: another member waits for the shard, this member leaves, or the lease has ended. Then
-    /// the work saves what it has to and returns, within the [drain limit](super::Shards::drain_limit).
+    /// Completes when the work is to end: another member waits for the shard, this member leaves,
+    /// or the lease has ended. Then the work saves what it has to and returns, within the [drain
+    /// limit](super::Shards::drain_limit).
     ///
     /// # Cancel safety
     ///
@@ -55,7 +57,8 @@ impl Shard {
         self.leaving.is_cancelled() || !self.guard.lease().is_live()
     }
 
-    /// Waits for `future`, or until the work is to end: then the result is `None`, and the future is dropped.
+    /// Waits for `future`, or until the work is to end: then the result is `None`, and the future
+    /// is dropped.
     ///
     /// # Cancel safety
     ///
@@ -81,8 +84,8 @@ impl Deref for Shard {
 #[derive(Debug, Default)]
 pub(super) struct OwnShards {
     pub(super) shown: watch::Sender<BTreeSet<u32>>,
-    /// How many show each: two members of one process for a moment, if the first notices late that its
-    /// lease is over.
+    /// How many show each: two members of one process for a moment, if the first notices late that
+    /// its lease is over.
     counts: Mutex<BTreeMap<u32, usize>>,
 }
 
@@ -138,7 +141,8 @@ pub(super) struct Tenure {
 }
 
 impl Tenure {
-    /// Does the work until it ends, the lease is lost, or the drain limit is over. Then it releases the shard.
+    /// Does the work until it ends, the lease is lost, or the drain limit is over. Then it releases
+    /// the shard.
     pub(super) async fn run<F, E>(self, work: impl FnOnce(Shard) -> F) -> WorkEnd
     where
         F: Future<Output = Result<(), E>>,

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// How long a key that a batch creates is kept at most.
 const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// One command: its words (name, key, arguments) and the type of key that it needs: `any`, or `none` for a key
-/// that must not exist.
+/// One command: its words (name, key, arguments) and the type of key that it needs: `any`, or
+/// `none` for a key that must not exist.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) needs: &'static str,
@@ -48,9 +48,10 @@ impl RedisBatch {
         self.add("any", &[b"SET", key.as_ref(), value.as_ref()])
     }
 
-    /// `SET key value PX keep`, and nothing of the batch is applied if the key exists. For what is done once: name the key after it (the fire
-    /// time of a schedule, the number of an order), and it is done once for `keep`, whoever repeats it. A commit that finds the key is
-    /// not applied, and its error has the reason `exists`. The server's clock ends `keep` (100 years at most).
+    /// `SET key value PX keep`, and nothing of the batch is applied if the key exists. For what is
+    /// done once: name the key after it (the fire time of a schedule, the number of an order), and
+    /// it is done once for `keep`, whoever repeats it. A commit that finds the key is not applied,
+    /// and its error has the reason `exists`. The server's clock ends `keep` (100 years at most).
     pub fn create(self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, keep: Duration) -> Self {
         let keep = keep.min(LONGEST_KEEP).as_millis().max(1).to_string();
         let words: [&[u8]; 5] = [b"SET", key.as_ref(), value.as_ref(), b"PX", keep.as_bytes()];

@@ -41,8 +41,9 @@ static APPLY: LazyLock<Script> = script!(
 static VOID: LazyLock<Script> =
     script!("scripts/fence.lua", "scripts/names.lua", "scripts/void.lua");
 
-/// How far ahead of the server's time a token may be. Our tokens are microseconds or smaller numbers; one that is further
-/// ahead is damaged, and accepting it would lock out every valid holder.
+/// How far ahead of the server's time a token may be. Our tokens are microseconds or smaller
+/// numbers; one that is further ahead is damaged, and accepting it would lock out every valid
+/// holder.
 const MAX_AHEAD: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// For how long a name is kept at least, applied or void.
@@ -70,11 +71,13 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// Data in a Redis server that can be changed only under the newest token of a key (feature `redis`).
+/// Data in a Redis server that can be changed only under the newest token of a key (feature
+/// `redis`).
 ///
-/// One script checks the token and applies the batch. It checks the whole batch before its first write, since a script that
-/// fails half-way is not rolled back. Its name (the run's [`TxnId`]) is kept for a week: a batch that is sent again because no answer
-/// came is applied once, and answered truthfully.
+/// One script checks the token and applies the batch. It checks the whole batch before its first
+/// write, since a script that fails half-way is not rolled back. Its name (the run's [`TxnId`]) is
+/// kept for a week: a batch that is sent again because no answer came is applied once, and answered
+/// truthfully.
 ///
 /// ```no_run
 /// # async fn example(executor: leasehold::Executor) -> Result<(), Box<dyn std::error::Error>> {
@@ -93,21 +96,25 @@ impl fmt::Display for Name<'_> {
 /// # }
 /// ```
 ///
-/// The fence of a key is a small key of its own, `<lock>{<lock>}:raised`, that never expires: without it the oldest zombie could
-/// write again. The data need not be in the server that grants the lock. Changes *without* the fence are not protected. The
-/// last writes of a server without persistence, or of a master before a fail-over, may be lost, and the fence with them.
+/// The fence of a key is a small key of its own, `<lock>{<lock>}:raised`, that never expires:
+/// without it the oldest zombie could write again. The data need not be in the server that grants
+/// the lock. Changes *without* the fence are not protected. The last writes of a server without
+/// persistence, or of a master before a fail-over, may be lost, and the fence with them.
 ///
-/// The commit of a run under several locks compares the tokens of all of them in its script. In a cluster their names are in
-/// different slots, which one script cannot reach: then the commit is refused.
+/// The commit of a run under several locks compares the tokens of all of them in its script. In a
+/// cluster their names are in different slots, which one script cannot reach: then the commit is
+/// refused.
 ///
-/// In a cluster the fence is in the slot of its lock, and the data that are changed under it must be there too. Give their keys
-/// the lock's whole name as hash tag: `{app:accounts/7}:balance` for the lock `accounts/7` under the prefix `app`.
+/// In a cluster the fence is in the slot of its lock, and the data that are changed under it must
+/// be there too. Give their keys the lock's whole name as hash tag: `{app:accounts/7}:balance` for
+/// the lock `accounts/7` under the prefix `app`.
 ///
-/// A commit that is not answered is sent again, then resolved within the run if there is time, and later by
-/// [`Resolve`](crate::fence::Resolve). Each batch keeps a name of about 300 bytes beside the lock, until a later one finds it a week old, or
-/// nobody has committed under the lock for two weeks. Of names that were deleted, and of older ones, the fence says that it knows
-/// nothing, and never the contrary of what it said before, wherever the server's clock goes. The wall clock of this machine may be a
-/// day ahead of that of the server; otherwise the batch is refused.
+/// A commit that is not answered is sent again, then resolved within the run if there is time, and
+/// later by [`Resolve`](crate::fence::Resolve). Each batch keeps a name of about 300 bytes beside
+/// the lock, until a later one finds it a week old, or nobody has committed under the lock for two
+/// weeks. Of names that were deleted, and of older ones, the fence says that it knows nothing, and
+/// never the contrary of what it said before, wherever the server's clock goes. The wall clock of
+/// this machine may be a day ahead of that of the server; otherwise the batch is refused.
 ///
 /// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap.
 #[derive(Clone)]
@@ -122,9 +129,10 @@ impl RedisFence {
     ///
     /// # Errors
     ///
-    /// As [`RedisStore::connect`](crate::redis::RedisStore::connect); `Unsupported` behind sentinels, with the option `replicas`, and
-    /// for a cluster with replicas, since after a fail-over the new master may not know the newest token; and for a server that may
-    /// evict keys, whatever the option `eviction` says.
+    /// As [`RedisStore::connect`](crate::redis::RedisStore::connect); `Unsupported` behind
+    /// sentinels, with the option `replicas`, and for a cluster with replicas, since after a
+    /// fail-over the new master may not know the newest token; and for a server that may evict
+    /// keys, whatever the option `eviction` says.
     ///
     /// # Cancel safety
     ///
@@ -153,7 +161,8 @@ impl RedisFence {
                 "a fence waits for no replicas, and its URL has the option replicas: after a fail-over the new master may not know the newest token; leave it out, and name a server that nobody replaces",
             ));
         }
-        // What is accepted for locks lowers a fence without a trace, and takes the proof from a commit that was applied.
+        // What is accepted for locks lowers a fence without a trace, and takes the proof from a
+        // commit that was applied.
         let options = options.refusing_eviction();
         let target = Arc::new(Target::new(options)?);
         let servers = Arc::new(Servers::of(&target));
@@ -171,12 +180,14 @@ impl RedisFence {
         })
     }
 
-    /// Applies a batch as the commit of a guarded run: `tx.commit_with(move |permit| fence.apply(permit, batch))`.
+    /// Applies a batch as the commit of a guarded run:
+    /// `tx.commit_with(move |permit| fence.apply(permit, batch))`.
     ///
     /// # Errors
     ///
-    /// [`EffectError::Fenced`] if there is a newer holder, [`NotApplied`](EffectError::NotApplied) if the server refused the
-    /// whole batch, it was never sent, or it was not answered and then resolved; otherwise [`Unknown`](EffectError::Unknown).
+    /// [`EffectError::Fenced`] if there is a newer holder, [`NotApplied`](EffectError::NotApplied)
+    /// if the server refused the whole batch, it was never sent, or it was not answered and then
+    /// resolved; otherwise [`Unknown`](EffectError::Unknown).
     ///
     /// # Cancel safety
     ///
@@ -204,8 +215,8 @@ impl RedisFence {
         let written = self.write_under(locks, name, batch);
         let error = match self.clock.timeout(patience(left), written).await {
             Some(Ok(Written::Applied)) => return Ok(Applied::fenced()),
-            // Proof also after a resend: the script checks the name first, and a copy that arrives later will meet
-            // the same fence.
+            // Proof also after a resend: the script checks the name first, and a copy that arrives
+            // later will meet the same fence.
             Some(Ok(Written::Fenced { seen })) => {
                 return Err(EffectError::Fenced { seen: Some(seen) });
             }
@@ -220,15 +231,18 @@ impl RedisFence {
         resolve_within(&self.clock, permit.not_after, error, ask).await
     }
 
-    /// Applies a batch under a token: for a step of a run, and for its compensation. `txn_id` and `part` name the batch: a batch
-    /// that was applied under its name before is not applied again. Each batch of a run needs a part of its own.
+    /// Applies a batch under a token: for a step of a run, and for its compensation. `txn_id` and
+    /// `part` name the batch: a batch that was applied under its name before is not applied again.
+    /// Each batch of a run needs a part of its own.
     ///
     /// # Errors
     ///
-    /// `InDoubt` if it may have been applied or may be later: a refusal of a second copy says nothing about the first. Also if the
-    /// server refused a command in the middle of the batch, however often the batch is sent again. Any other kind reports that it was
-    /// not applied and will not be. `Invalid`: the data do not allow the batch, or it names keys of the lock or the fence, or takes the
-    /// name of a commit under other locks. `Corrupt`: the token is absurdly far ahead, or the fence key is not ours.
+    /// `InDoubt` if it may have been applied or may be later: a refusal of a second copy says
+    /// nothing about the first. Also if the server refused a command in the middle of the batch,
+    /// however often the batch is sent again. Any other kind reports that it was not applied and
+    /// will not be. `Invalid`: the data do not allow the batch, or it names keys of the lock or the
+    /// fence, or takes the name of a commit under other locks. `Corrupt`: the token is absurdly far
+    /// ahead, or the fence key is not ours.
     ///
     /// # Cancel safety
     ///
@@ -254,7 +268,8 @@ impl RedisFence {
             .await
     }
 
-    /// Applies a batch under the tokens of all `locks`, which one script compares. The name of the batch is beside the first.
+    /// Applies a batch under the tokens of all `locks`, which one script compares. The name of the
+    /// batch is beside the first.
     async fn write_under(
         &self,
         locks: &[HeldKey],
@@ -274,12 +289,14 @@ impl RedisFence {
             }
             match self.servers.run(names, key, &APPLY, &call).await {
                 Ok(answer) => match read(locks, &answer) {
-                    // The data, a clock or the fence's key may allow it when an earlier copy arrives.
+                    // The data, a clock or the fence's key may allow it when an earlier copy
+                    // arrives.
                     Err(refused) if is_in_doubt && refused.kind() != ErrorKind::InDoubt => break,
                     read => return read,
                 },
                 Err(Failure::Unanswered(_)) => is_in_doubt = true,
-                // A refusal of this copy does not say whether an earlier copy was or will be executed.
+                // A refusal of this copy does not say whether an earlier copy was or will be
+                // executed.
                 Err(failure) if !is_in_doubt => return Err(failure.into_error("apply a batch")),
                 Err(_) => {}
             }

@@ -1,8 +1,9 @@
 //! [`Resolve`] for a Redis server: the name of a commit is a field of a hash beside the lock.
 //!
-//! A name that is absent proves that the commit was not applied only if its record cannot have been deleted. `names.lua` deletes
-//! old ones itself, and remembers of which time the newest was. The hash as a whole ends when nobody commits under the lock for long;
-//! then the fence's key, which never ends, knows the newest name. So an answer does not depend on where the server's clock was
+//! A name that is absent proves that the commit was not applied only if its record cannot have been
+//! deleted. `names.lua` deletes old ones itself, and remembers of which time the newest was. The
+//! hash as a whole ends when nobody commits under the lock for long; then the fence's key, which
+//! never ends, knows the newest name. So an answer does not depend on where the server's clock was
 //! meanwhile.
 
 use ::redis::Value;

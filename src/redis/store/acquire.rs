@@ -23,7 +23,8 @@ const MAX_PLACE_TTL: Duration = Duration::from_secs(86_400);
 const MAX_ATTEMPTS: u32 = 4;
 
 impl RedisClient {
-    /// One attempt, at the server that has the lock. `vote`: as the vote of a member, with the least token that will do; 0: any.
+    /// One attempt, at the server that has the lock. `vote`: as the vote of a member, with the
+    /// least token that will do; 0: any.
     pub(super) async fn attempt(
         self: &Arc<Self>,
         claim: &Claim,
@@ -146,9 +147,9 @@ impl RedisClient {
 
     /// What becomes of a grant that too few replicas confirmed.
     ///
-    /// A claim that may have a place is asked again, so that it keeps its place, and may be confirmed then: its grant stays as it is, in
-    /// doubt, and the caller withdraws it when it gives up. If it was released here, a late release would end the grant of the
-    /// next attempt.
+    /// A claim that may have a place is asked again, so that it keeps its place, and may be
+    /// confirmed then: its grant stays as it is, in doubt, and the caller withdraws it when it
+    /// gives up. If it was released here, a late release would end the grant of the next attempt.
     async fn unconfirmed(self: &Arc<Self>, claim: &Claim, confirmed: u32) -> Error {
         let options = self.options();
         let (kind, so) = if !claim.place_ttl.is_zero() {
@@ -201,7 +202,8 @@ impl RedisClient {
 }
 
 impl Request<'_> {
-    /// A claim that has to wait may be granted by message from now on. One that waits for replicas asks again.
+    /// A claim that has to wait may be granted by message from now on. One that waits for replicas
+    /// asks again.
     fn noted(self, attempted: &Result<Attempted, Error>, ran: &Ran, mark: &Arc<Mark>) {
         let sent_at = self.sent_at;
         let asked = match *attempted {
@@ -229,8 +231,8 @@ fn withdrawn(claim: &Claim) -> Error {
     ))
 }
 
-/// For how long a claim that must wait keeps a place: a whole number, and 0 only for none at all. A vote takes no place: its
-/// quorum asks all members again.
+/// For how long a claim that must wait keeps a place: a whole number, and 0 only for none at all. A
+/// vote takes no place: its quorum asks all members again.
 fn place_millis(claim: &Claim, vote: Option<u64>) -> u128 {
     if vote.is_some() || claim.place_ttl.is_zero() {
         return 0;

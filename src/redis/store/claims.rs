@@ -1,5 +1,5 @@
-//! [`Claims`]: what a store remembers of the claims that it asks for: requests without an answer, claims that must not be granted any
-//! more, and the last answer to each that waits.
+//! [`Claims`]: what a store remembers of the claims that it asks for: requests without an answer,
+//! claims that must not be granted any more, and the last answer to each that waits.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -49,7 +49,8 @@ struct Book {
 }
 
 impl Book {
-    /// The entry of a claim, remembered for `span` at least. Forgets what is old each time the number has doubled.
+    /// The entry of a claim, remembered for `span` at least. Forgets what is old each time the
+    /// number has doubled.
     fn entry(&mut self, owner: OwnerToken, now: &Stamp, span: Duration) -> &mut Known {
         if self.claims.len() >= self.sweep_at {
             self.claims
@@ -88,8 +89,8 @@ impl Claims {
         }
     }
 
-    /// A request of this claim is about to be sent. Until it is [answered](Request::answered), it counts as unanswered, however
-    /// its future ends.
+    /// A request of this claim is about to be sent. Until it is [answered](Request::answered), it
+    /// counts as unanswered, however its future ends.
     ///
     /// # Errors
     ///
@@ -122,7 +123,8 @@ impl Claims {
         }
     }
 
-    /// Whether a request of this claim may be executed later. Nothing is known about claims of another store.
+    /// Whether a request of this claim may be executed later. Nothing is known about claims of
+    /// another store.
     pub(super) fn has_unanswered(&self, owner: &OwnerToken) -> bool {
         let book = self.book.lock();
         (book.claims.get(owner)).is_some_and(|known| known.unanswered > 0)
@@ -179,7 +181,8 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// It was answered or never sent: it will not be executed later. `asked`: the claim has to wait.
+    /// It was answered or never sent: it will not be executed later. `asked`: the claim has to
+    /// wait.
     pub(super) fn answered(self, asked: Option<Asked>) {
         self.claims.change(&self.owner, |known| {
             known.unanswered = known.unanswered.saturating_sub(1);

@@ -29,7 +29,8 @@ pub(super) struct RedisClient {
     pub(super) servers: Servers,
     pub(super) fencing: Fencing,
     pub(super) claims: Claims,
-    /// The slots whose server was judged to grant; `None` for the only server. If their marker is missing later, it was lost.
+    /// The slots whose server was judged to grant; `None` for the only server. If their marker is
+    /// missing later, it was lost.
     pub(super) judged: Mutex<HashSet<Option<Slot>>>,
     pub(super) noted: Noted,
     /// The log has the warning about the present wait.
@@ -46,7 +47,8 @@ pub(super) struct Ran {
     pub(super) answer: Value,
     /// How many replicas have it; `None`: nobody waited for them.
     pub(super) confirmed: Option<u32>,
-    /// The server is not what it was when it answered with the mark, so a grant may be of a server that has forgotten one.
+    /// The server is not what it was when it answered with the mark, so a grant may be of a server
+    /// that has forgotten one.
     pub(super) is_doubtful: bool,
 }
 
@@ -77,8 +79,8 @@ impl RedisClient {
         self.target.clock().stamp()
     }
 
-    /// For how long a server that may have forgotten locks grants nothing. Tokens of a quorum's members are times, of which one may be
-    /// ahead of the others.
+    /// For how long a server that may have forgotten locks grants nothing. Tokens of a quorum's
+    /// members are times, of which one may be ahead of the others.
     pub(super) fn wait(&self) -> Duration {
         let is_member = self.is_member.load(Ordering::Relaxed);
         self.options().max_ttl + if is_member { MAX_SKEW } else { Duration::ZERO }
@@ -93,7 +95,8 @@ impl RedisClient {
         }
     }
 
-    /// The part of the servers' names that the keys of a lock share with each other; a single server has none.
+    /// The part of the servers' names that the keys of a lock share with each other; a single
+    /// server has none.
     pub(super) fn slot_of(&self, key: &Key) -> Option<Slot> {
         match &self.servers {
             Servers::One(_) => None,
@@ -120,9 +123,10 @@ impl RedisClient {
         self.servers.run(names, key, script, call).await
     }
 
-    /// Runs a script that ends or changes a hold, and then moves the line, so it names the mark: an empty one if the server may not
-    /// grant, or cannot be judged. Then the next in line asks within a second. `has_written`: whether such an answer shows that the
-    /// script wrote, which only a master does.
+    /// Runs a script that ends or changes a hold, and then moves the line, so it names the mark: an
+    /// empty one if the server may not grant, or cannot be judged. Then the next in line asks
+    /// within a second. `has_written`: whether such an answer shows that the script wrote, which
+    /// only a master does.
     pub(super) async fn run_marked(
         self: &Arc<Self>,
         key: &Key,
@@ -177,9 +181,10 @@ impl RedisClient {
 }
 
 impl Reached {
-    /// Runs a script that names the mark over this connection or not at all. If an idle second has passed, the server is compared with
-    /// what it was, since it may have been deposed and promoted again meanwhile: in the same write, or once an answer was so late.
-    /// `waits`: for the replicas too.
+    /// Runs a script that names the mark over this connection or not at all. If an idle second has
+    /// passed, the server is compared with what it was, since it may have been deposed and promoted
+    /// again meanwhile: in the same write, or once an answer was so late. `waits`: for the replicas
+    /// too.
     pub(super) async fn run(
         &self,
         mark: &Arc<Mark>,
@@ -237,8 +242,8 @@ impl Reached {
         })
     }
 
-    /// A script together with what goes before it and after it: the answer to the comparison, that of the script, and how many replicas
-    /// have it.
+    /// A script together with what goes before it and after it: the answer to the comparison, that
+    /// of the script, and how many replicas have it.
     async fn ask_with(
         &self,
         script: Cmd,

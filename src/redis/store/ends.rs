@@ -15,14 +15,16 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::store::{Claim, Grant, GrantProof, LockMode, Released, Revoke, Revoked};
 
-/// For how many times the longest wait for an answer a server refuses the late requests of a claim that ended.
+/// For how many times the longest wait for an answer a server refuses the late requests of a claim
+/// that ended.
 const GONE_TIMEOUTS: u32 = 2;
 
 /// For how long a claim is notified that a lock is free.
 const WATCHES: Duration = Duration::from_secs(600);
 
-/// A claim that takes no place has no message of its own: so are those of a quorum, whose votes have other owners. It is notified when
-/// the lock is free. That is a hint, so a refusal is none of its concern.
+/// A claim that takes no place has no message of its own: so are those of a quorum, whose votes
+/// have other owners. It is notified when the lock is free. That is a hint, so a refusal is none of
+/// its concern.
 pub(super) async fn watch(client: &RedisClient, claim: &Claim) {
     if claim.place_ttl.is_zero() {
         let watchers = client.options().names.beside(&claim.key, "watchers");
@@ -33,7 +35,8 @@ pub(super) async fn watch(client: &RedisClient, claim: &Claim) {
     }
 }
 
-/// Ends a hold or a place. Late requests of the claim are refused from then on, if there may be any. `rest`: the key rests for so long.
+/// Ends a hold or a place. Late requests of the claim are refused from then on, if there may be
+/// any. `rest`: the key rests for so long.
 async fn end(client: &Arc<RedisClient>, claim: &Claim, rest: Duration) -> Result<Value, Failure> {
     let (options, slot) = (client.options(), client.slot_of(&claim.key));
     let names = &options.names;

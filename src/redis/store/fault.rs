@@ -9,7 +9,8 @@ use ::redis::{ErrorKind as Redis, RedisError, ServerErrorKind as Server};
 use crate::model::error::{Error, ErrorKind};
 use crate::store::url::is_unknown_host;
 
-/// The commands that a user of locks needs, as an access list says it. The guide names the same ones.
+/// The commands that a user of locks needs, as an access list says it. The guide names the same
+/// ones.
 macro_rules! rights {
     () => {
         "+eval +evalsha +script|exists +script|load +info +time +get +set +del +exists +incr +pttl +pexpire +pexpireat +hget +hset \
@@ -17,7 +18,8 @@ macro_rules! rights {
     };
 }
 
-/// The kind for a server's refusal. `None`: a refusal that does not say whether something was done before it.
+/// The kind for a server's refusal. `None`: a refusal that does not say whether something was done
+/// before it.
 fn kind_of_refusal(error: &RedisError) -> Option<ErrorKind> {
     match error.kind() {
         Redis::AuthenticationFailed | Redis::Server(Server::NoPerm) => Some(ErrorKind::Denied),
@@ -68,7 +70,8 @@ fn advice(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The part of the client's error that may be shown: never its detail, which may quote arguments (passwords, owner tokens).
+/// The part of the client's error that may be shown: never its detail, which may quote arguments
+/// (passwords, owner tokens).
 fn shown(error: &RedisError) -> String {
     match (error.code(), error.kind()) {
         (Some(code), _) => code.to_owned(),

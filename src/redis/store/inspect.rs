@@ -15,7 +15,8 @@ use crate::store::LockInfo;
 /// How many names one step of a listing reads.
 const LIST_BATCH: usize = 500;
 
-/// `keys`: all of one slot where there are slots. `names_all`: every holder and waiter is named, up to the bounds.
+/// `keys`: all of one slot where there are slots. `names_all`: every holder and waiter is named, up
+/// to the bounds.
 pub(super) async fn inspect(
     client: &RedisClient,
     keys: &[Key],
@@ -42,7 +43,8 @@ pub(super) async fn inspect(
     }
 }
 
-/// The records of what is held, and how many keys this user may not read. A server refuses a script for one such key among many.
+/// The records of what is held, and how many keys this user may not read. A server refuses a script
+/// for one such key among many.
 async fn inspect_allowed(
     client: &RedisClient,
     keys: &[Key],

@@ -1,8 +1,10 @@
-//! Judging a server before its first grant: a server that may have forgotten locks grants nothing until the last of them has ended by
-//! the clocks of their holders, which is at most `max_ttl` later.
+//! Judging a server before its first grant: a server that may have forgotten locks grants nothing
+//! until the last of them has ended by the clocks of their holders, which is at most `max_ttl`
+//! later.
 //!
-//! `judge.lua` decides, and alone writes the marker. The text of the marker is the *mark*, which a connection knows once its server
-//! was judged. Each script that grants compares it. The [page of the protocol](super::PROTOCOL) says why that is enough.
+//! `judge.lua` decides, and alone writes the marker. The text of the marker is the *mark*, which a
+//! connection knows once its server was judged. Each script that grants compares it. The [page of
+//! the protocol](super::PROTOCOL) says why that is enough.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +28,8 @@ use crate::model::span::in_millis;
 /// The version of what the keys of a prefix mean. The marker names it, and `judge.lua`.
 pub(super) const PROTOCOL: u32 = 4;
 
-/// How often a client asks again that finds a marker which another has just written, and opens if the server is old enough. That takes
-/// the other one more request, in a cluster three.
+/// How often a client asks again that finds a marker which another has just written, and opens if
+/// the server is old enough. That takes the other one more request, in a cluster three.
 const OPENING_TRIES: u32 = 8;
 /// What it waits for then before its next attempt.
 const OPENING_PAUSE: Duration = Duration::from_millis(50);
@@ -68,7 +70,8 @@ impl Reached {
         if let Some(mark) = self.session.mark(self.slot) {
             return Ok(Judged::Mark(mark));
         }
-        // In a task of its own: everybody would wait for a marker that a caller wrote closed, and was dropped before it opened it.
+        // In a task of its own: everybody would wait for a marker that a caller wrote closed, and
+        // was dropped before it opened it.
         let reached = self.clone();
         let judging = tokio::spawn(async move { reached.judge().await });
         judging.await.unwrap_or_else(|_| {
@@ -79,7 +82,8 @@ impl Reached {
     }
 
     async fn judge(&self) -> Result<Judged, Failure> {
-        // One after the other: those that come second would find the marker of a new prefix before it is opened.
+        // One after the other: those that come second would find the marker of a new prefix before
+        // it is opened.
         let _turn = self.session.judging.lock().await;
         if let Some(mark) = self.session.mark(self.slot) {
             return Ok(Judged::Mark(mark));
@@ -87,8 +91,9 @@ impl Reached {
         let sent = self.client.now();
         let Notes { sought, left } = self.notes();
         let mut all = ::redis::pipe();
-        // A server may read one write in parts, with a first use and a flush in between. So the notes are looked for after the marker is
-        // written: whoever came before that has left some, and a marker that is flushed after it opens nothing.
+        // A server may read one write in parts, with a first use and a flush in between. So the
+        // notes are looked for after the marker is written: whoever came before that has left some,
+        // and a marker that is flushed after it opens nothing.
         all.add_command(self.call("").by_text(&JUDGE));
         all.cmd("SCRIPT").arg("EXISTS");
         for note in &sought {
@@ -110,7 +115,8 @@ impl Reached {
         }
         let was_judged = self.client.judged.lock().contains(&self.slot);
         if !is_noted && !was_judged {
-            // Only a marker that was written just now: another may be of a flush that another client has noticed.
+            // Only a marker that was written just now: another may be of a flush that another
+            // client has noticed.
             if let Judgement::New(_, mark) = &verdict {
                 verdict = self.asked(mark).await?;
                 if let Judgement::Waits(_, mark) = &verdict
@@ -132,15 +138,17 @@ impl Reached {
         self.settle(verdict)
     }
 
-    /// Asks for the age of a server at which nobody has used the prefix, or the slot, before this marker.
+    /// Asks for the age of a server at which nobody has used the prefix, or the slot, before this
+    /// marker.
     async fn asked(&self, mark: &str) -> Result<Judgement, Failure> {
         let opens = self.call(mark).by_text(&JUDGE);
         self.verdict(self.session.ask(&opens).await?)
     }
 
-    /// Whether a node of a cluster has been what it is for long enough, by what any client has found. A node that was promoted does not
-    /// say when, and each of its slots that is used for the first time would be waited for. So the first slot of the node has a
-    /// marker too: if that names this server, and its wait is over, the wait of all slots is.
+    /// Whether a node of a cluster has been what it is for long enough, by what any client has
+    /// found. A node that was promoted does not say when, and each of its slots that is used for
+    /// the first time would be waited for. So the first slot of the node has a marker too: if that
+    /// names this server, and its wait is over, the wait of all slots is.
     async fn is_known_for_long(&self) -> bool {
         let Some(slot) = (self.slot).and_then(|slot| self.client.servers.first_beside(slot)) else {
             return false;
@@ -167,7 +175,8 @@ impl Reached {
         self.call("").by_hash(&JUDGE)
     }
 
-    /// Whether a server that was [compared](Self::compares) is what it was. One that cannot be compared may be another.
+    /// Whether a server that was [compared](Self::compares) is what it was. One that cannot be
+    /// compared may be another.
     pub(super) async fn is_same(&self, compared: Result<Value, Failure>, mark: &Arc<Mark>) -> bool {
         let compared = match compared {
             // Afterwards is as good: an id that is the same now was never another.
@@ -219,7 +228,8 @@ impl Reached {
         Notes::of(self.client.options(), self.slot, &self.session.server)
     }
 
-    /// `fresh`: the marker that this client has just written where none was, at a server without the note.
+    /// `fresh`: the marker that this client has just written where none was, at a server without
+    /// the note.
     fn call(&self, fresh: &str) -> Call {
         let (options, server) = (self.client.options(), &self.session.server);
         let id = server.id.as_deref().unwrap_or("?");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::clock::{ClockKind, Stamp};
 
-/// After so long (ns) the notes are left again: somebody may have removed the scripts, and clients of another prefix may have loaded
-/// ours.
+/// After so long (ns) the notes are left again: somebody may have removed the scripts, and clients
+/// of another prefix may have loaded ours.
 pub(super) const NOTED: u64 = 60_000_000_000;
 
 /// What a server answered that may grant.
@@ -20,7 +20,8 @@ pub(super) struct Mark {
     at: Stamp,
     /// When the notes were left, in nanoseconds of the clock that counts a suspend.
     noted: AtomicU64,
-    /// When the newest request was sent that showed its server to be what it was, by the same clock.
+    /// When the newest request was sent that showed its server to be what it was, by the same
+    /// clock.
     proven: AtomicU64,
 }
 
@@ -46,7 +47,8 @@ impl Mark {
         self.noted.store(now.on(ClockKind::Boot), Ordering::Relaxed);
     }
 
-    /// A request that was sent then was executed by a server that was what it is since it was judged.
+    /// A request that was sent then was executed by a server that was what it is since it was
+    /// judged.
     pub(super) fn proven(&self, sent: &Stamp) {
         self.proven
             .fetch_max(sent.on(ClockKind::Boot), Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! [`Members`]: which server answers at each address of a `redlock://` URL. A server with two addresses would have two votes.
+//! [`Members`]: which server answers at each address of a `redlock://` URL. A server with two
+//! addresses would have two votes.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,13 +1,15 @@
-//! [`Asked`], the last answer to a claim that waits, and [`GrantMessage`], the message by which a server grants: together they
-//! prove a hold.
+//! [`Asked`], the last answer to a claim that waits, and [`GrantMessage`], the message by which a
+//! server grants: together they prove a hold.
 //!
-//! The message says that a script has made the claim a holder, when (`T`, by the server's clock), and under which mark. That alone
-//! proves nothing, since a message may be late for any time. But the same server, as the mark says, has answered an earlier request
-//! of the claim: it was sent at `s0`, by our clock, and executed at `S0`, by the server's. So the grant was at `s0 + (T - S0)` or
-//! later, and lasts for the time of a call from then on: a proof for `T - S0` and a call, counted from `s0`, with the same
-//! allowance for drift as any other (I1). A late message gives a late lease or none, never a long one. And since the mark shows what the
-//! server was when it was judged, no message is believed after a second in which no request under the mark showed that it still was:
-//! the claim asks once more.
+//! The message says that a script has made the claim a holder, when (`T`, by the server's clock),
+//! and under which mark. That alone proves nothing, since a message may be late for any time. But
+//! the same server, as the mark says, has answered an earlier request of the claim: it was sent at
+//! `s0`, by our clock, and executed at `S0`, by the server's. So the grant was at `s0 + (T - S0)`
+//! or later, and lasts for the time of a call from then on: a proof for `T - S0` and a call,
+//! counted from `s0`, with the same allowance for drift as any other (I1). A late message gives a
+//! late lease or none, never a long one. And since the mark shows what the server was when it was
+//! judged, no message is believed after a second in which no request under the mark showed that it
+//! still was: the claim asks once more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +20,14 @@ use crate::clock::{ClockKind, Stamp};
 use crate::model::token::FencingToken;
 use crate::store::{Claim, Grant, GrantProof};
 
-/// A claim that is called holds for so long, or for `max_ttl`, if that is shorter. `line.lua` has the same.
+/// A claim that is called holds for so long, or for `max_ttl`, if that is shorter. `line.lua` has
+/// the same.
 const CALL: Duration = Duration::from_millis(1_200);
 /// No message is believed so long after the last answer: drift has eaten the time of a call.
 const MOST: Duration = Duration::from_secs(10);
 
-/// For how long a message grants: no longer than the claim's TTL, which is all that its first renewal keeps.
+/// For how long a message grants: no longer than the claim's TTL, which is all that its first
+/// renewal keeps.
 pub(super) fn call(max_ttl: Duration, ttl: Duration) -> Duration {
     CALL.min(max_ttl).min(ttl)
 }
@@ -91,20 +95,22 @@ impl Asked {
     }
 
     fn proof(&self, message: &GrantMessage, call: Duration) -> Option<GrantProof> {
-        // An older message is about a hold that has ended: otherwise the request would have been granted. The tokens say which is
-        // older, since the server's clock may have been set back between the two.
+        // An older message is about a hold that has ended: otherwise the request would have been
+        // granted. The tokens say which is older, since the server's clock may have been set back
+        // between the two.
         if message.mark != self.mark.text || message.token <= self.last {
             return None;
         }
-        // The key's end is counted from a whole millisecond, which the allowance for granularity covers.
+        // The key's end is counted from a whole millisecond, which the allowance for granularity
+        // covers.
         let between = Duration::from_micros(message.micros.checked_sub(self.micros)?);
-        // A server that was deposed and promoted again meanwhile says so to nobody before it is asked, and may execute a request that
-        // was late on its way under the old mark.
+        // A server that was deposed and promoted again meanwhile says so to nobody before it is
+        // asked, and may execute a request that was late on its way under the old mark.
         if between > MOST || self.mark.unproven(&message.heard_at) > IDLE {
             return None;
         }
-        // By the clock of ours that has gone the least. Thus a server's clock that was set forward adds no more than the way of
-        // the message.
+        // By the clock of ours that has gone the least. Thus a server's clock that was set forward
+        // adds no more than the way of the message.
         let passed = |lane| {
             let (from, to) = (self.sent_at.on(lane), message.heard_at.on(lane));
             Duration::from_nanos(to.saturating_sub(from))

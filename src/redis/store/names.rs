@@ -50,9 +50,10 @@ impl Names {
         [&self.prefix, key.as_str()]
     }
 
-    /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a brace, so no lock has such
-    /// a name. It depends on that whole name only, and so begins with every prefix under which the lock can be named: the lock `b:x`
-    /// under `a` is the lock `x` under `a:b`, and there is one of each key beside it.
+    /// A key beside the lock, in its slot: the hash tag is the lock's whole name. No [`Key`] has a
+    /// brace, so no lock has such a name. It depends on that whole name only, and so begins with
+    /// every prefix under which the lock can be named: the lock `b:x` under `a` is the lock `x`
+    /// under `a:b`, and there is one of each key beside it.
     pub(crate) fn beside(&self, key: &Key, what: &str) -> String {
         joined(&self.beside_parts(key, what))
     }
@@ -80,8 +81,9 @@ impl Names {
         self.of_prefix(slot, "token")
     }
 
-    /// The channel of a manager, by the end that all its owner tokens have. It begins with the prefix, so that whoever has no right to the
-    /// prefix neither hears nor sends a message: a message may grant.
+    /// The channel of a manager, by the end that all its owner tokens have. It begins with the
+    /// prefix, so that whoever has no right to the prefix neither hears nor sends a message: a
+    /// message may grant.
     pub(super) fn channel(&self, owner: &[u8; 32]) -> String {
         let mark = &owner[owner.len() - MARK_DIGITS..];
         let mark = String::from_utf8_lossy(mark);
@@ -95,7 +97,8 @@ impl Names {
         }
     }
 
-    /// Whether a name is the lock itself, or a key that this library keeps for it, its fence, its slot or the prefix.
+    /// Whether a name is the lock itself, or a key that this library keeps for it, its fence, its
+    /// slot or the prefix.
     pub(crate) fn is_reserved(&self, key: &Key, name: &[u8]) -> bool {
         let Ok(name) = std::str::from_utf8(name) else {
             return false;
@@ -111,7 +114,8 @@ impl Names {
         name == self.lock(key) || OF_PREFIX.iter().any(is_of_prefix)
     }
 
-    /// The key of a lock by its name in the server; `None` for the keys beside locks and for those of others.
+    /// The key of a lock by its name in the server; `None` for the keys beside locks and for those
+    /// of others.
     pub(crate) fn key_of(&self, name: &str) -> Option<Key> {
         Key::parse(name.strip_prefix(&*self.prefix)?).ok()
     }

@@ -1,10 +1,12 @@
-//! The notes: texts in the script cache of a server, which say that this run of it has known a prefix. No text of them is ever run.
+//! The notes: texts in the script cache of a server, which say that this run of it has known a
+//! prefix. No text of them is ever run.
 //!
-//! A server neither copies nor saves its script cache, and no flush of data empties it. So a process that never saw the marker of its
-//! prefix notices that there was one.
+//! A server neither copies nor saves its script cache, and no flush of data empties it. So a
+//! process that never saw the marker of its prefix notices that there was one.
 //!
-//! Prefixes that begin with each other share locks: `b:x` under `a` is `x` under `a:b`. So whoever uses `a:b` notes that for itself,
-//! and for whoever comes with `a`, or without a prefix; and it looks for what they have noted.
+//! Prefixes that begin with each other share locks: `b:x` under `a` is `x` under `a:b`. So whoever
+//! uses `a:b` notes that for itself, and for whoever comes with `a`, or without a prefix; and it
+//! looks for what they have noted.
 
 use std::collections::HashMap;
 
@@ -19,7 +21,8 @@ use crate::model::room::make_room;
 
 /// The notes of a prefix, in one run of a server, for one slot of a cluster.
 pub(super) struct Notes {
-    /// What is looked for: whether anybody has used this prefix, one that it begins with, or one that begins with it.
+    /// What is looked for: whether anybody has used this prefix, one that it begins with, or one
+    /// that begins with it.
     pub(super) sought: Vec<Script>,
     /// What is left for others.
     pub(super) left: Vec<Script>,
@@ -50,8 +53,9 @@ impl Notes {
     }
 }
 
-/// When renewals, or whoever had the server judged, left the notes of a slot in a run of a server, in nanoseconds of the clock that
-/// counts a suspend. A slot that moves, and a server that starts again, lack them.
+/// When renewals, or whoever had the server judged, left the notes of a slot in a run of a server,
+/// in nanoseconds of the clock that counts a suspend. A slot that moves, and a server that starts
+/// again, lack them.
 #[derive(Debug, Default)]
 pub(super) struct Noted(Mutex<HashMap<(String, Option<Slot>), u64>>);
 

@@ -32,7 +32,8 @@ const TIMEOUTS: Range = [Duration::from_millis(1), Duration::from_secs(60)];
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// [The guide](crate::docs::stores::redis#options) has the options. `Debug` shows neither user nor password.
+/// [The guide](crate::docs::stores::redis#options) has the options. `Debug` shows neither user nor
+/// password.
 #[derive(Clone)]
 pub struct RedisOptions {
     /// Behind sentinels and in a cluster its address is not used: they name the server.
@@ -94,12 +95,13 @@ impl RedisOptions {
             "after `unix://`: the number of the database").only("unix"),
     ] };
 
-    /// Reads [a URL](crate::docs::stores::redis) of one server, of a master behind sentinels, or of a cluster.
+    /// Reads [a URL](crate::docs::stores::redis) of one server, of a master behind sentinels, or of
+    /// a cluster.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for any other text, for an option that is not known, and for
-    /// a value that is out of range. The message never holds the URL.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for any other text, for an option that is
+    /// not known, and for a value that is out of range. The message never holds the URL.
     pub fn parse(url: &str) -> Result<Self, Error> {
         super::url::options(url)
     }
@@ -136,7 +138,8 @@ impl RedisOptions {
         self
     }
 
-    /// The options of each member of a quorum, from `redlock://user:password@h1:6379,h2,h3/db?options`.
+    /// The options of each member of a quorum, from
+    /// `redlock://user:password@h1:6379,h2,h3/db?options`.
     pub(crate) fn parse_members(url: &str) -> Result<Vec<Self>, Error> {
         super::url::members(url)
     }
@@ -169,7 +172,8 @@ impl RedisOptions {
 
     /// The defaults, for a server.
     pub(super) fn new(server: ConnectionInfo) -> Result<Self, Error> {
-        // RESP3: the server pushes a message when a lock is free, and a dead connection is noticed at once.
+        // RESP3: the server pushes a message when a lock is free, and a dead connection is noticed
+        // at once.
         let settings = (server.redis_settings().clone())
             .set_protocol(ProtocolVersion::RESP3)
             .set_skip_set_lib_name();
@@ -232,8 +236,8 @@ impl RedisOptions {
         wait
     }
 
-    /// Whether a copy that may lack grants may replace the server and nobody waits for the copies, or the server may drop
-    /// grants itself.
+    /// Whether a copy that may lack grants may replace the server and nobody waits for the copies,
+    /// or the server may drop grants itself.
     pub(super) fn may_lose_grants(&self, has_replicas: bool) -> bool {
         let may_lag = self.replicas == 0 && (has_replicas || self.sentinels.is_some());
         may_lag || self.accepts_eviction

@@ -23,11 +23,14 @@ use crate::store::{
     Revoked, Store,
 };
 
-/// Locks in one Redis server, version 6 or later, in a Redis Cluster, or in what speaks their protocol (feature `redis`).
+/// Locks in one Redis server, version 6 or later, in a Redis Cluster, or in what speaks their
+/// protocol (feature `redis`).
 ///
-/// The keys in the server, the order of waiters, and what is not promised: see the [module](crate::redis).
+/// The keys in the server, the order of waiters, and what is not promised: see the
+/// [module](crate::redis).
 ///
-/// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap; all clones are the same store.
+/// Must be called inside a tokio runtime with time and io enabled. Cloning is cheap; all clones are
+/// the same store.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) client: Arc<RedisClient>,
@@ -38,8 +41,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// `Invalid` for the URL; `Denied` for user or password; `Unsupported` for a server that cannot keep locks;
-    /// `Unavailable` if it cannot be reached.
+    /// `Invalid` for the URL; `Denied` for user or password; `Unsupported` for a server that cannot
+    /// keep locks; `Unavailable` if it cannot be reached.
     ///
     /// # Cancel safety
     ///
@@ -67,13 +70,15 @@ impl RedisStore {
         Ok(Self::over(target, servers, fencing, false))
     }
 
-    /// A store that connects with its first request, as a member of a [`Quorum`](crate::store::quorum::Quorum): some members may be
-    /// down when the quorum is built. It claims tokens that grow, as a member must: it grants none until its time is past
-    /// every token that it may have forgotten.
+    /// A store that connects with its first request, as a member of a
+    /// [`Quorum`](crate::store::quorum::Quorum): some members may be down when the quorum is built.
+    /// It claims tokens that grow, as a member must: it grants none until its time is past every
+    /// token that it may have forgotten.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the client refuses the address; `Unavailable` if a fork of this process could not be noticed.
+    /// `Invalid` if the client refuses the address; `Unavailable` if a fork of this process could
+    /// not be noticed.
     pub fn member(options: RedisOptions) -> Result<Self, Error> {
         let target = Arc::new(Target::new(options)?);
         let servers = Servers::of(&target);
@@ -81,7 +86,8 @@ impl RedisStore {
         Ok(Self::over(target, servers, fencing, true))
     }
 
-    /// A store over a simulated server. It connects with its first request, and waits by `clock` alone.
+    /// A store over a simulated server. It connects with its first request, and waits by `clock`
+    /// alone.
     ///
     /// # Errors
     ///
@@ -140,8 +146,8 @@ impl Store for RedisStore {
     fn capability(&self) -> Capability {
         Capability {
             fencing: self.client.fencing,
-            // No message grants where replicas are waited for. A grant to a claim that took no place
-            // yet would be taken back if they are slow.
+            // No message grants where replicas are waited for. A grant to a claim that took no
+            // place yet would be taken back if they are slow.
             subscribes_first: !self.client.options().waits_for_replicas(),
             shares: true,
             ..Capability::queued()
@@ -201,8 +207,9 @@ impl Store for RedisStore {
         downgrade(&self.client, grant).await
     }
 
-    /// Revokes the lock of other clients too: a bar that lasts as long as their value replaces it, or with [`Revoke::Now`]
-    /// nothing does. A value that never expires has no end to wait for: `Corrupt`, and it stays.
+    /// Revokes the lock of other clients too: a bar that lasts as long as their value replaces it,
+    /// or with [`Revoke::Now`] nothing does. A value that never expires has no end to wait for:
+    /// `Corrupt`, and it stays.
     async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
         revoke(&self.client, key, how).await
     }
@@ -214,8 +221,9 @@ impl Store for RedisStore {
             .unwrap_or_else(|| Err(unexpected_reply("inspect")))
     }
 
-    /// Reads every name in the database: for operators. Omits names under the prefix that are no locks; without a prefix it
-    /// omits locks of other clients too, since they look like other data.
+    /// Reads every name in the database: for operators. Omits names under the prefix that are no
+    /// locks; without a prefix it omits locks of other clients too, since they look like other
+    /// data.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
         let client = &*self.client;
         let connections = client.servers.all().await?;

@@ -26,7 +26,8 @@ pub(super) const RENEW_BATCH: usize = 500;
 pub(super) struct Confirmation(Option<Error>);
 
 impl Confirmation {
-    /// What an answer means for its grants. A renewal that is not confirmed proves nothing: its server may have been deposed.
+    /// What an answer means for its grants. A renewal that is not confirmed proves nothing: its
+    /// server may have been deposed.
     pub(super) fn read<'a>(
         &self,
         grants: impl ExactSizeIterator<Item = &'a Grant>,
@@ -83,8 +84,8 @@ pub(super) fn renew_call<'a>(
         .arg(ttls)
 }
 
-/// Makes calls of [`RENEW`] in one request; one answer for each. `is_asking`: of the node to which the slot of the only call
-/// is moving.
+/// Makes calls of [`RENEW`] in one request; one answer for each. `is_asking`: of the node to which
+/// the slot of the only call is moving.
 pub(super) async fn renew_over(
     client: &RedisClient,
     connection: &Connection,
@@ -117,7 +118,8 @@ pub(super) async fn renew_over(
     }
     // Somebody removed the scripts, and with them the notes.
     let notes = notes(&slots.into_iter().collect::<Vec<_>>());
-    // The first call carries the text, which loads it for the others. To renew twice is to renew once.
+    // The first call carries the text, which loads it for the others. To renew twice is to renew
+    // once.
     let by_text = calls.iter().enumerate().map(|(index, call)| {
         if index == 0 {
             call.by_text(&RENEW)

@@ -190,8 +190,8 @@ pub(super) fn inspected(key: &Key, answer: &Value) -> Result<Option<LockInfo>, E
     Ok(Some(info))
 }
 
-/// The labels of all holders (`<token> <mode> <since> <label>`), and those who wait (`<mode> <label>`). A text that is not of ours
-/// has none.
+/// The labels of all holders (`<token> <mode> <since> <label>`), and those who wait
+/// (`<mode> <label>`). A text that is not of ours has none.
 fn named_all(named: &[Value]) -> Option<(Vec<Label>, Vec<Waiter>)> {
     let (holders, waiters) = match named {
         [] => return Some((Vec::new(), Vec::new())),

@@ -1,5 +1,6 @@
-//! The scripts, and how they are called: by the hash, and by the text if the server does not know the hash (after a restart,
-//! or `SCRIPT FLUSH`), which loads the script again. A server that does not know the hash has executed nothing.
+//! The scripts, and how they are called: by the hash, and by the text if the server does not know
+//! the hash (after a restart, or `SCRIPT FLUSH`), which loads the script again. A server that does
+//! not know the hash has executed nothing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -60,7 +61,8 @@ scripts! {
     REVOKE = "revoke.lua";
 }
 
-/// Notes that a claim without a place is to be notified when the lock is free, and until when. Those whose time is over make room.
+/// Notes that a claim without a place is to be notified when the lock is free, and until when.
+/// Those whose time is over make room.
 pub(super) static WATCH: LazyLock<Script> = LazyLock::new(|| {
     let text = "local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -83,7 +85,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Without a key yet: keys follow, and then [`end_keys`](Self::end_keys). Most calls fit into its memory.
+    /// Without a key yet: keys follow, and then [`end_keys`](Self::end_keys). Most calls fit into
+    /// its memory.
     pub(super) fn sized() -> Self {
         Self {
             text: Vec::with_capacity(256),

@@ -1,9 +1,11 @@
-//! [`Sentinels`]: where the master is now. They are asked on every connect, so the address is as new as the connection.
+//! [`Sentinels`]: where the master is now. They are asked on every connect, so the address is as
+//! new as the connection.
 //!
-//! The master is the server that a majority of the sentinels in the URL names, so one that is cut off with a deposed master
-//! is outvoted. The [preflight](super::connection) checks whether that server is a master, as for any other. A server that
-//! was promoted has another run id and was a replica, so it grants nothing until the last lease that it may not know has
-//! ended ([the protocol](super)).
+//! The master is the server that a majority of the sentinels in the URL names, so one that is cut
+//! off with a deposed master is outvoted. The [preflight](super::connection) checks whether that
+//! server is a master, as for any other. A server that was promoted has another run id and was a
+//! replica, so it grants nothing until the last lease that it may not know has ended ([the
+//! protocol](super)).
 
 use std::fmt;
 
@@ -135,7 +137,8 @@ impl fmt::Debug for Sentinels {
     }
 }
 
-/// One question over a connection of its own; `None` if this sentinel watches no master of that name.
+/// One question over a connection of its own; `None` if this sentinel watches no master of that
+/// name.
 async fn ask(
     server: &ConnectionInfo,
     master: &str,

@@ -47,8 +47,9 @@ impl Servers {
         }
     }
 
-    /// Asks the server that has a lock. `ask` gets a connection to it, and whether the lock's slot is on its way to that node. It is
-    /// called again where the request was surely not executed, and another node has the slot.
+    /// Asks the server that has a lock. `ask` gets a connection to it, and whether the lock's slot
+    /// is on its way to that node. It is called again where the request was surely not executed,
+    /// and another node has the slot.
     pub(super) async fn at<T, F>(
         &self,
         names: &Names,

@@ -1,4 +1,5 @@
-//! [`Dial`]: the seam at which a test puts a simulated server in the place of Redis, at the bytes of a connection (feature `testing`).
+//! [`Dial`]: the seam at which a test puts a simulated server in the place of Redis, at the bytes
+//! of a connection (feature `testing`).
 //!
 //! Everything above it is the shipped code, the client of the crate `redis` included.
 
@@ -15,6 +16,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// What makes connections to a simulated server.
 pub trait Dial: Debug + Send + Sync + 'static {
-    /// Makes a connection. A dial that waits for ever is given up after the time-out of the options, by the clock of the store.
+    /// Makes a connection. A dial that waits for ever is given up after the time-out of the
+    /// options, by the clock of the store.
     fn dial(&self) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
 }

@@ -1,4 +1,5 @@
-//! The URLs of Redis: one server, a socket, the master that sentinels name, a cluster, and the members of a quorum.
+//! The URLs of Redis: one server, a socket, the master that sentinels name, a cluster, and the
+//! members of a quorum.
 
 use ::redis::{ConnectionAddr, IntoConnectionInfo};
 
@@ -60,8 +61,8 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
 ///
 /// # Errors
 ///
-/// As [`options`], and `Invalid` for a server that is named twice: it would have two votes. One that is named by two addresses is
-/// found when it is connected to.
+/// As [`options`], and `Invalid` for a server that is named twice: it would have two votes. One
+/// that is named by two addresses is found when it is connected to.
 pub(super) fn members(text: &str) -> Result<Vec<RedisOptions>, Error> {
     let url = StoreUrl::parse(text, REDLOCK)?;
     let hosts = url.hosts(PORT)?;

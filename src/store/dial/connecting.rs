@@ -1,8 +1,9 @@
 //! [`Connecting`]: an attempt to connect, which continues when those who wait for it give up.
 //!
-//! A caller may have less patience than a connection needs. If its own future connected, the attempt would start again and
-//! again, and never succeed. So a task of its own connects, within its own limits, and all callers wait for that one.
-//! [`Redial`] limits how often an attempt begins.
+//! A caller may have less patience than a connection needs. If its own future connected, the
+//! attempt would start again and again, and never succeed. So a task of its own connects, within
+//! its own limits, and all callers wait for that one. [`Redial`] limits how often an attempt
+//! begins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +79,8 @@ pub(crate) enum Found {
 }
 
 impl Connecting {
-    /// `server`: what kind of server it is, for messages. `max_ttl`: the longest lease, which an attempt must not be late for.
+    /// `server`: what kind of server it is, for messages. `max_ttl`: the longest lease, which an
+    /// attempt must not be late for.
     pub(crate) fn new(server: &'static str, clock: Clock, max_ttl: Duration) -> Self {
         Self {
             last: Mutex::default(),
@@ -94,14 +96,16 @@ impl Connecting {
         last.as_ref().is_some_and(|last| last.is_under_way())
     }
 
-    /// Why the last connection was of no use: the error that callers get until the next attempt may begin.
+    /// Why the last connection was of no use: the error that callers get until the next attempt may
+    /// begin.
     #[cfg(feature = "redis")]
     pub(crate) fn blame(&self, error: Error) {
         self.redial.lock().last_error = Some(error);
     }
 
-    /// Waits for the attempt that runs, or for a new one. All who wait share its result, so that a crowd does not fail one
-    /// after the other. `look` is called once more before a new attempt begins.
+    /// Waits for the attempt that runs, or for a new one. All who wait share its result, so that a
+    /// crowd does not fail one after the other. `look` is called once more before a new attempt
+    /// begins.
     ///
     /// # Errors
     ///

@@ -38,8 +38,9 @@ impl Health {
         self.0.answers.load(Ordering::Relaxed)
     }
 
-    /// The server did what a caller asked for. Questions about the server itself and refusals do not count: a server that answers
-    /// one, or refuses, and then ends the connection, would be dialled without a pause.
+    /// The server did what a caller asked for. Questions about the server itself and refusals do
+    /// not count: a server that answers one, or refuses, and then ends the connection, would be
+    /// dialled without a pause.
     pub(crate) fn served(&self) {
         // There is mostly nothing to note, and then the cache line is not written.
         if !self.has_served() {

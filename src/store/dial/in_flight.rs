@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::health::Health;
 use crate::clock::{Clock, Reading};
 
-/// A request that was dropped when its connection had not answered anybody for this long counts as timed out.
+/// A request that was dropped when its connection had not answered anybody for this long counts as
+/// timed out.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A request that was sent. If it is dropped late, its connection is given up, unless others were answered meanwhile: then it is slow,
-/// and requests over a new one would be slower.
+/// A request that was sent. If it is dropped late, its connection is given up, unless others were
+/// answered meanwhile: then it is slow, and requests over a new one would be slower.
 pub(crate) struct InFlight<'a> {
     clock: &'a Clock,
     sent_at: Reading,

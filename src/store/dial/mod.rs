@@ -1,5 +1,5 @@
-//! How a connection to a server is made again: one attempt for all callers that wait for it, not too often, by the runtime of
-//! the caller. For the stores that have connections of their own.
+//! How a connection to a server is made again: one attempt for all callers that wait for it, not
+//! too often, by the runtime of the caller. For the stores that have connections of their own.
 //!
 //! | file | what |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! [`Pool`]: the connections of a store, by the runtime that drives them.
 //!
-//! A connection is driven by the runtime that made it, and dies with it. So each calling runtime has its own: a runtime that
-//! ends closes only its own connections, and a busy one cannot delay another's heartbeats.
+//! A connection is driven by the runtime that made it, and dies with it. So each calling runtime
+//! has its own: a runtime that ends closes only its own connections, and a busy one cannot delay
+//! another's heartbeats.
 
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ impl<P: PartialEq, C: Pooled, S: Pooled<Target = C::Target>> Pool<P, C, S> {
         present(&self.open.lock().as_ref()?.subscribers, &(id, ()))
     }
 
-    /// Drops every connection; later requests fail. A connection that is just being made is dropped when it is made.
+    /// Drops every connection; later requests fail. A connection that is just being made is dropped
+    /// when it is made.
     pub(crate) fn close(&self) {
         self.open.lock().take();
     }

@@ -80,7 +80,8 @@ impl<L: Live> Reconnecting<L> {
         self.connecting.blame(error);
     }
 
-    /// The connection; a new one if there is none or it is dead. `ended`: the error of one that ends as soon as it is made.
+    /// The connection; a new one if there is none or it is dead. `ended`: the error of one that
+    /// ends as soon as it is made.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! [`Redial`]: when a connection may be made again.
 //!
-//! A connection that served a caller may be made again at once, and so may one that lasted longer than the pause, which counts
-//! from the last attempt. Otherwise the time between two attempts doubles, with jitter, so
-//! that a server that is down, or closes every connection, is not flooded however many callers there are.
+//! A connection that served a caller may be made again at once, and so may one that lasted longer
+//! than the pause, which counts from the last attempt. Otherwise the time between two attempts
+//! doubles, with jitter, so that a server that is down, or closes every connection, is not flooded
+//! however many callers there are.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::model::random::Jitter;
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 /// The most time between two attempts.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
-/// A caller waits for an attempt that begins within this; otherwise it gets the error of the last attempt.
+/// A caller waits for an attempt that begins within this; otherwise it gets the error of the last
+/// attempt.
 pub(crate) const MAX_WAIT: Duration = Duration::from_millis(200);
 /// An attempt this long after the last one is a first attempt again.
 const FORGET_AFTER: Duration = Duration::from_secs(10);
@@ -31,7 +33,8 @@ pub(crate) struct Redial {
 }
 
 impl Redial {
-    /// The time between attempts stays below a tenth of the longest lease, so that a holder survives a short outage.
+    /// The time between attempts stays below a tenth of the longest lease, so that a holder
+    /// survives a short outage.
     pub(crate) fn new(max_ttl: Duration) -> Self {
         Self {
             longest: LONGEST_INTERVAL.min(max_ttl / 10),

@@ -23,7 +23,8 @@ async fn renewed(store: &FileStore, grant: &Grant) -> Renewed {
     store.renew(std::slice::from_ref(grant)).await.remove(0)
 }
 
-/// Between the look and the making of a file, another process holds the key and releases it, which leaves no file.
+/// Between the look and the making of a file, another process holds the key and releases it, which
+/// leaves no file.
 #[tokio::test]
 async fn a_token_is_larger_than_that_of_a_hold_that_came_and_went_meanwhile() {
     let directory = Temporary::new();
@@ -123,7 +124,8 @@ async fn a_directory_that_was_moved_grants_nothing_and_ends_its_holds() {
     assert!(matches!(renewed(&moved, &grant).await, Renewed::Gone));
 }
 
-/// `cp -al` and some backups make such names. The deletion of one name would leave the file to whoever had opened it.
+/// `cp -al` and some backups make such names. The deletion of one name would leave the file to
+/// whoever had opened it.
 #[tokio::test]
 async fn a_file_with_two_names_is_corrupt() {
     let directory = Temporary::new();

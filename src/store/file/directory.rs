@@ -1,7 +1,8 @@
 //! [`Directory`]: opens and checks the directory of a store, and the folders in it.
 //!
-//! `DIR/leasehold` says what the directory is: format, boot, time namespace, tokens. `k/<boot>/<key>` are the locks, `w/` the
-//! sockets that wake processes, `p/` the life files. No symbolic link is followed beneath the directory's own path.
+//! `DIR/leasehold` says what the directory is: format, boot, time namespace, tokens.
+//! `k/<boot>/<key>` are the locks, `w/` the sockets that wake processes, `p/` the life files. No
+//! symbolic link is followed beneath the directory's own path.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,8 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::hex;
 use crate::model::random::random_bytes;
 
-/// File systems of this machine whose `flock` and rename are atomic among all its processes, by their magic numbers.
+/// File systems of this machine whose `flock` and rename are atomic among all its processes, by
+/// their magic numbers.
 const FILE_SYSTEMS: &[(i64, &str)] = &[
     (0xEF53, "ext"),
     (0x5846_5342, "xfs"),
@@ -34,7 +36,8 @@ pub(super) struct Directory {
     path: PathBuf,
     /// The device and the number of the directory.
     identity: (u64, u64),
-    /// Locked (shared) for as long as it is open, so that a process with another boot id sees that this one is alive.
+    /// Locked (shared) for as long as it is open, so that a process with another boot id sees that
+    /// this one is alive.
     keys: OwnedFd,
     sockets: OwnedFd,
     lives: OwnedFd,
@@ -110,7 +113,8 @@ impl Directory {
 
     /// # Errors
     ///
-    /// `Unavailable` if the directory was moved, deleted or replaced: processes that open it now see other locks.
+    /// `Unavailable` if the directory was moved, deleted or replaced: processes that open it now
+    /// see other locks.
     pub(super) fn check_place(&self) -> Result<(), Error> {
         let here = rustix::fs::statat(rustix::fs::CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
         match here {
@@ -221,7 +225,8 @@ fn folder(
         Ok(()) => {}
         Err(Errno::EXIST) => {
             let found = open_folder(at, name)?;
-            // A process that was killed after it made a folder for a group left it empty, and to its user alone.
+            // A process that was killed after it made a folder for a group left it empty, and to
+            // its user alone.
             let stat = rustix::fs::fstat(&found)?;
             let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
             if group.is_none() || !is_ours || !names(found.as_fd()).is_empty() {
@@ -257,7 +262,8 @@ fn check_file_system(root: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     )))
 }
 
-/// An absolute path that ends with a name: a slash or a dot at its end would follow a symbolic link.
+/// An absolute path that ends with a name: a slash or a dot at its end would follow a symbolic
+/// link.
 fn plain(path: &Path) -> Result<PathBuf, Error> {
     let absolute = std::path::absolute(path).map_err(|error| {
         Error::invalid(format!(
@@ -316,7 +322,8 @@ fn read_system(path: &str) -> Result<String, Error> {
     })
 }
 
-/// Two processes with different boot clocks cannot share times. Kernels without time namespaces have one clock.
+/// Two processes with different boot clocks cannot share times. Kernels without time namespaces
+/// have one clock.
 fn time_namespace() -> String {
     let name = std::fs::read_link("/proc/self/ns/time");
     name.map_or_else(
@@ -335,7 +342,8 @@ fn digits(text: &str) -> [u8; 16] {
     bytes
 }
 
-/// Whether a process of another boot id lives. A container may have a boot id of its own on the same machine.
+/// Whether a process of another boot id lives. A container may have a boot id of its own on the
+/// same machine.
 fn is_in_use(all_keys: BorrowedFd<'_>, boot: &str) -> bool {
     open_folder(all_keys, boot).is_ok_and(|folder| !lock_alone(folder.as_fd()))
 }

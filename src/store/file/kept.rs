@@ -1,8 +1,8 @@
-//! [`Kept`]: which free file a process leaves where it is, so that a lock that it takes again and again is not made and deleted
-//! each time.
+//! [`Kept`]: which free file a process leaves where it is, so that a lock that it takes again and
+//! again is not made and deleted each time.
 //!
-//! The file stays if its key was also the one that this process freed before. It is not kept open: the next step opens and checks
-//! it as any other, and any process may use it or delete it.
+//! The file stays if its key was also the one that this process freed before. It is not kept open:
+//! the next step opens and checks it as any other, and any process may use it or delete it.
 
 use parking_lot::Mutex;
 

@@ -1,8 +1,9 @@
 //! [`KeyFile`]: the file of one key, locked for one step.
 //!
-//! A file appears whole and locked, by a rename that replaces nothing, so an empty file is a damaged one. It says that nobody
-//! holds the key; the step that made it decides after that. The step that leaves nothing behind deletes the file, while it is
-//! locked, or writes that nobody holds the key.
+//! A file appears whole and locked, by a rename that replaces nothing, so an empty file is a
+//! damaged one. It says that nobody holds the key; the step that made it decides after that. The
+//! step that leaves nothing behind deletes the file, while it is locked, or writes that nobody
+//! holds the key.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,7 +81,8 @@ impl<'a> KeyFile<'a> {
             // Deleted between the two calls: there may be a new one.
             return Ok(Err(InUse));
         }
-        // A file with a second name (`cp -l`) would outlive its deletion, and be taken for the lock by whoever had opened it.
+        // A file with a second name (`cp -l`) would outlive its deletion, and be taken for the lock
+        // by whoever had opened it.
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
             return Err(damaged(directory, key));
         }
@@ -112,8 +114,9 @@ impl<'a> KeyFile<'a> {
         Some(Known { mark, record })
     }
 
-    /// Replaces the state of a file that is there. `is_longer`: one claim more holds or waits. It has to leave room for all places to
-    /// become holds at once, so whatever ends or changes a claim that was let in has room.
+    /// Replaces the state of a file that is there. `is_longer`: one claim more holds or waits. It
+    /// has to leave room for all places to become holds at once, so whatever ends or changes a
+    /// claim that was let in has room.
     pub(super) fn write(&mut self, record: &Record, is_longer: bool) -> Result<(), Error> {
         let bytes = codec::encode(self.key, record);
         let places = record.line.places.len();
@@ -129,8 +132,8 @@ impl<'a> KeyFile<'a> {
         Ok(())
     }
 
-    /// Makes the file of a key that has none, locked before anybody can see it. It is in use if another process made it
-    /// meanwhile: nothing was changed.
+    /// Makes the file of a key that has none, locked before anybody can see it. It is in use if
+    /// another process made it meanwhile: nothing was changed.
     pub(super) fn make(&mut self) -> Result<Result<(), InUse>, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let directory = self.directory;
@@ -184,7 +187,8 @@ impl Drop for KeyFile<'_> {
     }
 }
 
-/// Not an error after which a manager tries again by itself: a crowd that does keeps those who wait from being served.
+/// Not an error after which a manager tries again by itself: a crowd that does keeps those who wait
+/// from being served.
 fn full(key: &Key, places: usize) -> Error {
     Error::unsupported(format!(
         "the queue of this key is full: key={key} places={places}; let fewer wait, or use a store with a server"

@@ -20,7 +20,8 @@ pub enum OnDeath {
     /// With their TTL, so that whatever the process had sent has that long to arrive.
     #[default]
     Ttl,
-    /// At once, when the process and every child that inherited its life file are gone; with the TTL at the latest.
+    /// At once, when the process and every child that inherited its life file are gone; with the
+    /// TTL at the latest.
     Now,
 }
 
@@ -36,17 +37,19 @@ pub enum OnDeath {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FileOptions {
-    /// The directory. It is made if it is missing, and belongs to this user alone (mode 0700), unless there is a group.
+    /// The directory. It is made if it is missing, and belongs to this user alone (mode 0700),
+    /// unless there is a group.
     pub directory: PathBuf,
     /// When the holds of this process end if it dies. Each process decides for itself.
     pub on_death: OnDeath,
-    /// Whether programs that this process starts keep its holds alive after its own death, with [`OnDeath::Now`]. Off by
-    /// default.
+    /// Whether programs that this process starts keep its holds alive after its own death, with
+    /// [`OnDeath::Now`]. Off by default.
     pub children_hold: bool,
-    /// The name or number of a group whose members share the directory. Every user names the same group.
+    /// The name or number of a group whose members share the directory. Every user names the same
+    /// group.
     pub group: Option<String>,
-    /// How long a request waits for another process that works on the same key. Default 400 ms: less than a manager waits
-    /// for a request.
+    /// How long a request waits for another process that works on the same key. Default 400 ms:
+    /// less than a manager waits for a request.
     pub request_timeout: Duration,
     /// Another identity of this boot, for tests.
     pub(super) boot: Option<String>,
@@ -75,8 +78,8 @@ impl FileOptions {
         }
     }
 
-    /// Reads a URL: `file:` for the [default directory](Self::default_directory), or `file:///path`, with
-    /// [options](crate::docs::stores::files#options).
+    /// Reads a URL: `file:` for the [default directory](Self::default_directory), or
+    /// `file:///path`, with [options](crate::docs::stores::files#options).
     ///
     /// # Errors
     ///
@@ -118,14 +121,16 @@ impl FileOptions {
         Ok(())
     }
 
-    /// The directory of `file:`: for root `/run/lock/leasehold`, for others `~/.local/state/leasehold`.
+    /// The directory of `file:`: for root `/run/lock/leasehold`, for others
+    /// `~/.local/state/leasehold`.
     ///
-    /// The home is that of the system's user database, with its LDAP or SSSD, and never `$HOME`: a shell and cron use the same
-    /// directory.
+    /// The home is that of the system's user database, with its LDAP or SSSD, and never `$HOME`: a
+    /// shell and cron use the same directory.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the user database has no home for this user. `Unavailable` if it cannot be read.
+    /// `Invalid` if the user database has no home for this user. `Unavailable` if it cannot be
+    /// read.
     pub fn default_directory() -> Result<PathBuf, Error> {
         let user = Uid::effective();
         if user.is_root() {

@@ -1,6 +1,7 @@
 //! [`Peers`]: sends messages to other processes, each through a socket that stays connected to it.
 //!
-//! To look up the path of a socket for each message takes twice as long as all the rest of sending it.
+//! To look up the path of a socket for each message takes twice as long as all the rest of sending
+//! it.
 
 use std::io::{ErrorKind as IoKind, Result as IoResult};
 use std::os::fd::AsRawFd;
@@ -15,7 +16,8 @@ use super::process::name;
 /// How many processes stay connected.
 const MOST: usize = 16;
 
-/// The connected sockets, the oldest first. The name of a process is never used again, so none leads to another one.
+/// The connected sockets, the oldest first. The name of a process is never used again, so none
+/// leads to another one.
 #[derive(Debug, Default)]
 pub(super) struct Peers(Mutex<Vec<(u64, Arc<UnixDatagram>)>>);
 
@@ -36,7 +38,8 @@ impl Peers {
                 self.0.lock().retain(|(known, _)| *known != process);
                 Sent::Refused
             }
-            // A full queue belongs to a process that is stopped or very slow: the handover time decides.
+            // A full queue belongs to a process that is stopped or very slow: the handover time
+            // decides.
             _ => Sent::Sent,
         }
     }

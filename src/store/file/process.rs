@@ -1,7 +1,7 @@
 //! [`Process`]: this process as other processes know it, and whether another one is dead.
 //!
-//! A life file is locked for as long as its process, or a child that inherited it, lives. No process id is used, so none can be
-//! used again.
+//! A life file is locked for as long as its process, or a child that inherited it, lives. No
+//! process id is used, so none can be used again.
 
 use std::os::fd::OwnedFd;
 
@@ -37,7 +37,8 @@ impl Process {
         })
     }
 
-    /// Whether another process is dead. A process whose life file is missing counts as alive: the TTL ends its holds.
+    /// Whether another process is dead. A process whose life file is missing counts as alive: the
+    /// TTL ends its holds.
     pub(super) fn is_dead(&self, directory: &Directory, process: u64) -> bool {
         process != self.origin.process && is_unlocked(directory, &name(process))
     }

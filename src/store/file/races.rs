@@ -1,4 +1,5 @@
-//! What another process does between two calls of one step, and rules that only a strange moment can break.
+//! What another process does between two calls of one step, and rules that only a strange moment
+//! can break.
 
 use std::fs::File;
 use std::pin::pin;
@@ -209,7 +210,8 @@ fn a_request_of_the_same_process_is_not_taken_for_one_of_another() {
     });
 }
 
-/// An empty message ends the thread that reads a socket. Its process lives and polls, so it may ask before it is skipped.
+/// An empty message ends the thread that reads a socket. Its process lives and polls, so it may ask
+/// before it is skipped.
 #[tokio::test]
 async fn a_waiter_without_a_socket_that_has_asked_keeps_what_it_holds() {
     let directory = Temporary::new();

@@ -1,8 +1,10 @@
-//! Two slots in a file: each write goes to the older one, in one `pwrite`, so that a write that was cut off leaves the newer.
+//! Two slots in a file: each write goes to the older one, in one `pwrite`, so that a write that was
+//! cut off leaves the newer.
 //!
-//! A slot is `[length, checksum, sequence, boot, payload]`. Nothing in a file is believed without its checksum. A damaged slot
-//! is ignored only where a killed writer explains it: a write of more than one page, which the system may cut off between
-//! pages, and whose first page came through. Anything else is `Corrupt`.
+//! A slot is `[length, checksum, sequence, boot, payload]`. Nothing in a file is believed without
+//! its checksum. A damaged slot is ignored only where a killed writer explains it: a write of more
+//! than one page, which the system may cut off between pages, and whose first page came through.
+//! Anything else is `Corrupt`.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

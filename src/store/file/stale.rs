@@ -1,4 +1,5 @@
-//! Deletes what dead processes left: unfinished files, sockets that nobody reads, life files that nobody locks.
+//! Deletes what dead processes left: unfinished files, sockets that nobody reads, life files that
+//! nobody locks.
 
 use rustix::fs::AtFlags;
 

@@ -60,8 +60,9 @@ impl Inner {
         self.attempt_anywhere(key, step)
     }
 
-    /// As [`attempt`](Self::attempt), also if the directory is not in its place: for a step that gives this process nothing. Whoever it
-    /// hands the key over to asks for it, and sees then where the directory is.
+    /// As [`attempt`](Self::attempt), also if the directory is not in its place: for a step that
+    /// gives this process nothing. Whoever it hands the key over to asks for it, and sees then
+    /// where the directory is.
     pub(super) fn attempt_anywhere<T>(
         &self,
         key: &Key,
@@ -88,8 +89,9 @@ impl Inner {
         if !file.is_missing() || !decided.is_changed {
             return self.put(&mut file, decided).map(Some);
         }
-        // Nothing was locked until here. Another hold may have come, gone and left no file since then, and its token is larger
-        // than one of the time before it (I8): so the decision is made again, under the lock.
+        // Nothing was locked until here. Another hold may have come, gone and left no file since
+        // then, and its token is larger than one of the time before it (I8): so the decision is
+        // made again, under the lock.
         if file.make()?.is_err() {
             return Ok(None);
         }
@@ -126,7 +128,8 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Deletes the file of a key that is free now, or leaves it where this process will soon need it again.
+    /// Deletes the file of a key that is free now, or leaves it where this process will soon need
+    /// it again.
     fn free(&self, file: &mut KeyFile<'_>, was_free: bool, last_token: u64) -> Result<(), Error> {
         let freed = (!was_free).then(|| self.kept.free(file.key()));
         let free = Record {
@@ -162,7 +165,8 @@ impl Inner {
         }
     }
 
-    /// What a step makes of a state. With a lock on the file no step sees an earlier time than the step before it.
+    /// What a step makes of a state. With a lock on the file no step sees an earlier time than the
+    /// step before it.
     fn decide<T>(
         &self,
         key: &Key,

@@ -25,8 +25,8 @@ use crate::store::{
     Revoked, Store, Wakes, not_held,
 };
 
-/// How long, and how often at most, a step is retried at once while another process is in its step, which takes microseconds. A
-/// timer would take a millisecond.
+/// How long, and how often at most, a step is retried at once while another process is in its step,
+/// which takes microseconds. A timer would take a millisecond.
 const YIELD_FOR: Duration = Duration::from_micros(200);
 const MOST_YIELDS: u32 = 1_000;
 /// How long a request waits for those of its process that are in line before it, until it tries on
@@ -44,12 +44,14 @@ const BATCH: usize = 128;
 
 /// Locks among the processes of one machine, in a directory.
 ///
-/// It needs no server: `flock` makes each request one step. It supports whatever [`MemoryStore`](crate::store::MemoryStore)
-/// does. Requests are system calls on small files, and run on the thread that polls them: on a memory file system a request
-/// takes some microseconds, on a disk that is overloaded it may take longer.
+/// It needs no server: `flock` makes each request one step. It supports whatever
+/// [`MemoryStore`](crate::store::MemoryStore) does. Requests are system calls on small files, and
+/// run on the thread that polls them: on a memory file system a request takes some microseconds, on
+/// a disk that is overloaded it may take longer.
 ///
-/// Not promised: anything among several machines. The directory must be on a local file system, which is checked, and all
-/// users of it must be trusted: whoever may write to it can break the locks.
+/// Not promised: anything among several machines. The directory must be on a local file system,
+/// which is checked, and all users of it must be trusted: whoever may write to it can break the
+/// locks.
 ///
 /// Cloning is cheap, and all clones are the same store.
 #[derive(Clone, Debug)]
@@ -60,13 +62,15 @@ impl FileStore {
     ///
     /// # Errors
     ///
-    /// `Unsupported` on a file system that is not local, or if processes of another time namespace use the directory. `Denied`
-    /// if this user may not use it, or others may write to it. `Corrupt` if it is not a directory of locks.
+    /// `Unsupported` on a file system that is not local, or if processes of another time namespace
+    /// use the directory. `Denied` if this user may not use it, or others may write to it.
+    /// `Corrupt` if it is not a directory of locks.
     pub fn open(options: &FileOptions) -> Result<Self, Error> {
         Self::open_with_clock(options, Clock::system()?)
     }
 
-    /// As [`open`](Self::open), with another clock. All processes and stores of a directory must count by the same clock.
+    /// As [`open`](Self::open), with another clock. All processes and stores of a directory must
+    /// count by the same clock.
     ///
     /// # Errors
     ///
@@ -161,7 +165,8 @@ impl FileStore {
         )))
     }
 
-    /// What a waiter waits for: its message, if messages reach this process, and the death of whoever is before it.
+    /// What a waiter waits for: its message, if messages reach this process, and the death of
+    /// whoever is before it.
     async fn watch(&self, claim: &Claim, woken: Option<Hint>) -> Result<Hint, Error> {
         let waiting = self
             .step(&claim.key, &mut |line, now, _| {
@@ -265,7 +270,8 @@ impl Store for FileStore {
             if !answers.is_empty() {
                 tokio::task::yield_now().await;
             }
-            // Together: one file that stays locked, because a process is stopped, delays no other renewal.
+            // Together: one file that stays locked, because a process is stopped, delays no other
+            // renewal.
             let renewals = batch.iter().map(|grant| self.renew_one(&grant.claim));
             answers.extend(future::join_all(renewals).await);
         }

@@ -292,7 +292,8 @@ fn a_file_of_tokens_that_is_not_ours_is_corrupt() {
     assert_eq!(refused(&directory.options()), ErrorKind::Corrupt);
 }
 
-/// The records of keys differ between versions: a process of one version takes no part where another one was.
+/// The records of keys differ between versions: a process of one version takes no part where
+/// another one was.
 #[test]
 fn a_directory_of_another_version_is_refused_with_what_to_do() {
     let directory = Temporary::new();

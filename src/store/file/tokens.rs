@@ -1,9 +1,10 @@
 //! [`Tokens`]: numbers that grow over reboots and over a wall clock that was set back (I8).
 //!
-//! A token is at least `base + boot time`, in microseconds. The file `leasehold` keeps the base, which is set once for each boot:
-//! `max(wall clock - boot time, mark)`. The mark is above every token that was issued: before a token passes it, it is moved an
-//! hour ahead and written to the disk. If the directory was deleted, or is in memory and the machine rebooted, tokens grow as
-//! far as the wall clock does.
+//! A token is at least `base + boot time`, in microseconds. The file `leasehold` keeps the base,
+//! which is set once for each boot: `max(wall clock - boot time, mark)`. The mark is above every
+//! token that was issued: before a token passes it, it is moved an hour ahead and written to the
+//! disk. If the directory was deleted, or is in memory and the machine rebooted, tokens grow as far
+//! as the wall clock does.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -22,8 +23,8 @@ use crate::model::token::FencingToken;
 const FORMAT: &str = "leasehold-2";
 /// An hour, in microseconds.
 const AHEAD: u64 = 3_600_000_000;
-/// How often a locked file is tried again, with a pause of 2 ms: for 20 s when a store is opened, which may wait for a disk,
-/// and for 0.4 s in a request.
+/// How often a locked file is tried again, with a pause of 2 ms: for 20 s when a store is opened,
+/// which may wait for a disk, and for 0.4 s in a request.
 const AT_OPEN: u32 = 10_000;
 const IN_A_REQUEST: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(2);
@@ -174,7 +175,8 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Another process holds the lock for some writes only, once an hour; but it may be stopped meanwhile.
+    /// Another process holds the lock for some writes only, once an hour; but it may be stopped
+    /// meanwhile.
     fn lock(&self, file: BorrowedFd<'_>, patience: u32) -> Result<(), Error> {
         for _ in 0..patience {
             match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {

@@ -1,8 +1,9 @@
 //! [`Turns`]: the requests of this process to one key take turns.
 //!
-//! `flock` lets in whoever tries at the right moment. Some of hundreds of requests of one process would try in vain for all of their time,
-//! and report that another process stays in its own. So a thread first waits for the others of its process. No request keeps
-//! its turn while it is not polled: a step is one call.
+//! `flock` lets in whoever tries at the right moment. Some of hundreds of requests of one process
+//! would try in vain for all of their time, and report that another process stays in its own. So a
+//! thread first waits for the others of its process. No request keeps its turn while it is not
+//! polled: a step is one call.
 //!
 //! One request of a process at a time tries again and again because another process is in its step,
 //! and the others are in line behind it. If it is not polled, they try too, now and then.

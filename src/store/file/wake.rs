@@ -1,7 +1,7 @@
 //! [`Wakeups`]: datagrams that wake the process whose waiter is next.
 //!
-//! A process that waits binds a socket `w/<process>`; whoever hands a key over to one of its claims sends the claim there. A
-//! message proves nothing: the waiter asks again.
+//! A process that waits binds a socket `w/<process>`; whoever hands a key over to one of its claims
+//! sends the claim there. A message proves nothing: the waiter asks again.
 
 use std::collections::HashMap;
 use std::io::ErrorKind as IoKind;
@@ -60,7 +60,8 @@ impl Wakeups {
         }
     }
 
-    /// Whether messages reach this process. The first call binds its socket and starts the thread that reads it.
+    /// Whether messages reach this process. The first call binds its socket and starts the thread
+    /// that reads it.
     pub(super) fn receives(&self, directory: &Directory) -> bool {
         *self.receives.get_or_init(|| {
             let listened = listen(directory, self.process, &self.waiting);

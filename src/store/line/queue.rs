@@ -25,8 +25,8 @@ pub(crate) struct Wakes {
 }
 
 impl Line {
-    /// Grants the key to the first places, as far as they go with the holders. A token that cannot be issued leaves the queue
-    /// as it is: the next request reports the error.
+    /// Grants the key to the first places, as far as they go with the holders. A token that cannot
+    /// be issued leaves the queue as it is: the next request reports the error.
     pub(super) fn hand_over(
         &mut self,
         now: Duration,
@@ -67,8 +67,9 @@ impl Line {
         first.is_none_or(|held| held.claim.mode.is_compatible_with(claim.mode) && fits())
     }
 
-    /// Whether the claim has to wait, and for how long: the first of its obstacles ends by itself after this time. `Some(None)`
-    /// if many wait before it: it need not ask, because one of them asks earlier.
+    /// Whether the claim has to wait, and for how long: the first of its obstacles ends by itself
+    /// after this time. `Some(None)` if many wait before it: it need not ask, because one of them
+    /// asks earlier.
     pub(super) fn blocked_for(&mut self, claim: &Claim, now: Duration) -> Option<Option<Duration>> {
         let last = i64::MAX;
         let own = self.places.number_of(&claim.owner).unwrap_or(last);
@@ -93,7 +94,8 @@ impl Line {
         Some(ends.map(|ends| ends.saturating_sub(now)))
     }
 
-    /// The claim gets a place at the end of the queue, or keeps its own. A claim that is asked only once gets none.
+    /// The claim gets a place at the end of the queue, or keeps its own. A claim that is asked only
+    /// once gets none.
     pub(super) fn keep_place(&mut self, claim: &Claim, origin: Origin, now: Duration) {
         if claim.place_ttl.is_zero() {
             return;

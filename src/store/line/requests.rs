@@ -138,7 +138,8 @@ impl Line {
         self.hand_over(now, token)
     }
 
-    /// Takes back a handover to a claim whose process seems to have ended. One that has asked since then holds, and keeps it.
+    /// Takes back a handover to a claim whose process seems to have ended. One that has asked since
+    /// then holds, and keeps it.
     #[cfg(target_os = "linux")]
     pub(crate) fn skip(
         &mut self,
@@ -200,7 +201,8 @@ impl Line {
         self.forget_what_is_over(now);
         let (handed_over, holders): (Vec<_>, Vec<_>) =
             std::iter::from_fn(|| self.holders.pop_first()).partition(|held| held.is_handover);
-        // A waiter that has not asked since its handover does not know that it holds: it waits on, first in the queue.
+        // A waiter that has not asked since its handover does not know that it holds: it waits on,
+        // first in the queue.
         let called = handed_over.into_iter().map(|held| held.into_place(now));
         self.places.put_before(called.collect());
         self.barred = match how {

@@ -1,8 +1,9 @@
 //! [`Row`]: the holders or the places of a key, in the order of their arrival.
 //!
-//! A crowd on one key makes a row long, and each request of each waiter reads it. Therefore no request goes through the whole row: an
-//! entry is found by its owner, the first and the last are at its ends, and one that leaves from the middle leaves a gap. The row is
-//! searched for entries that are over when one may have ended, and not before.
+//! A crowd on one key makes a row long, and each request of each waiter reads it. Therefore no
+//! request goes through the whole row: an entry is found by its owner, the first and the last are
+//! at its ends, and one that leaves from the middle leaves a gap. The row is searched for entries
+//! that are over when one may have ended, and not before.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

@@ -74,7 +74,8 @@ impl Line {
         }
     }
 
-    /// Removes expired holds, places and barriers: all dead waiters at once, not one after the other.
+    /// Removes expired holds, places and barriers: all dead waiters at once, not one after the
+    /// other.
     pub(super) fn forget_what_is_over(&mut self, now: Duration) {
         self.holders.forget_what_is_over(now);
         self.places.forget_what_is_over(now);

@@ -1,4 +1,5 @@
-//! [`Tombstones`]: the claims that were withdrawn, so that an acquire that is executed later is refused.
+//! [`Tombstones`]: the claims that were withdrawn, so that an acquire that is executed later is
+//! refused.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,7 +30,8 @@ impl Tombstones {
         Ok(())
     }
 
-    /// Remembers a claim. What is over is removed each time the number has doubled, so this costs O(1) on average.
+    /// Remembers a claim. What is over is removed each time the number has doubled, so this costs
+    /// O(1) on average.
     pub(crate) fn add(&mut self, claim: &Claim, now: Duration) {
         if self.until.len() >= self.sweep_at.max(SWEEP_FLOOR) {
             self.until.retain(|_, until| *until > now);

@@ -15,7 +15,8 @@ pub(crate) struct Waiters {
     hints: HashMap<OwnerToken, oneshot::Sender<()>>,
 }
 
-/// A hint that resolves when this is dropped: outside of the store's lock, which whoever wakes up needs first.
+/// A hint that resolves when this is dropped: outside of the store's lock, which whoever wakes up
+/// needs first.
 #[derive(Debug)]
 #[must_use = "the waiter is woken at once, perhaps under a lock"]
 pub(crate) struct Woken(

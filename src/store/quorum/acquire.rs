@@ -23,7 +23,8 @@ use crate::store::{Acquired, Claim, Grant, GrantProof, LockMode, Member, Raised,
 
 /// How many attempts follow one in which the votes were split.
 const MOST_RETRIES: u32 = 6;
-/// The pause before the next of them is random, up to this for each contender, and twice that after each retry.
+/// The pause before the next of them is random, up to this for each contender, and twice that after
+/// each retry.
 const BACK_OFF: Duration = Duration::from_micros(500);
 const MOST_DOUBLINGS: u32 = 3;
 
@@ -239,7 +240,8 @@ async fn count_votes<M: Member>(
     }
 }
 
-/// The difference between a member's clock and ours, if it answered at some time between the two stamps.
+/// The difference between a member's clock and ours, if it answered at some time between the two
+/// stamps.
 fn offset(micros_there: u64, sent_at: &Stamp, answered_at: &Stamp) -> Offset {
     let there = i64::try_from(micros_there).unwrap_or(i64::MAX);
     let against = |stamp| there.saturating_sub(i64::try_from(micros(stamp)).unwrap_or(i64::MAX));

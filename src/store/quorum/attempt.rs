@@ -11,8 +11,8 @@ use super::votes::VoteSet;
 use crate::model::holder::OwnerToken;
 use crate::store::{Claim, Grant, Member, Released};
 
-/// Takes all votes of an attempt back, unless it is kept: when the attempt is lost, and when its caller drops it at any
-/// await.
+/// Takes all votes of an attempt back, unless it is kept: when the attempt is lost, and when its
+/// caller drops it at any await.
 pub(super) struct AttemptGuard<'a, M: Member> {
     electorate: &'a Arc<Electorate<M>>,
     home: &'a Handle,
@@ -47,7 +47,8 @@ impl<'a, M: Member> AttemptGuard<'a, M> {
         self.kept = true;
     }
 
-    /// Gives back the votes that were granted, and waits for it, so that the next attempt does not meet them.
+    /// Gives back the votes that were granted, and waits for it, so that the next attempt does not
+    /// meet them.
     pub(super) async fn give_back(mut self, granted: Vec<(usize, Grant)>) {
         self.lost = true;
         self.votes.close();
@@ -73,7 +74,8 @@ impl<M: Member> Drop for AttemptGuard<'_, M> {
         if self.kept {
             return;
         }
-        // What was dropped undecided stays in the book, so that a withdrawal of its claim waits for the members.
+        // What was dropped undecided stays in the book, so that a withdrawal of its claim waits for
+        // the members.
         if self.lost {
             self.electorate.book.lock().strike(self.claim, self.owner);
         }

@@ -1,8 +1,9 @@
 //! The book of claims: which attempt of which claim is under way, won, or withdrawn.
 //!
-//! A claim that waits asks again and again, and an attempt that lost is taken back from the members. If both had the same
-//! owner token, a late withdrawal of the first attempt could free the votes of the second. So every attempt votes with an
-//! owner token of its own; the caller's claim is only its name in this book.
+//! A claim that waits asks again and again, and an attempt that lost is taken back from the
+//! members. If both had the same owner token, a late withdrawal of the first attempt could free the
+//! votes of the second. So every attempt votes with an owner token of its own; the caller's claim
+//! is only its name in this book.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -39,8 +40,8 @@ enum Stage {
         token: FencingToken,
         ends: Stamp,
     },
-    /// No majority holds its votes any more. Those that are left keep the others out until its lease is over: it is for the
-    /// caller to give them back before.
+    /// No majority holds its votes any more. Those that are left keep the others out until its
+    /// lease is over: it is for the caller to give them back before.
     Lost {
         ends: Stamp,
     },
@@ -117,7 +118,8 @@ impl Book {
         true
     }
 
-    /// The attempt that holds for a claim, and its token. A hold that ran out by our clock is over for good (I2).
+    /// The attempt that holds for a claim, and its token. A hold that ran out by our clock is over
+    /// for good (I2).
     pub(super) fn holding(&self, claim: &Claim, now: &Stamp) -> Option<(OwnerToken, FencingToken)> {
         let entry = self.entries.get(&claim.owner)?;
         match entry.stage {
@@ -134,8 +136,8 @@ impl Book {
         (entry.attempt == attempt).then(|| entry.votes.clone())
     }
 
-    /// A renewal of an attempt was proven until `until`. False if the attempt does not hold any more: an answer that comes
-    /// when the hold is over does not bring it back (I2).
+    /// A renewal of an attempt was proven until `until`. False if the attempt does not hold any
+    /// more: an answer that comes when the hold is over does not bring it back (I2).
     #[must_use]
     pub(super) fn extend(
         &mut self,
@@ -170,8 +172,8 @@ impl Book {
         }
     }
 
-    /// What held for this claim holds no more, before any member is asked to release it. Returns the claim's last attempt,
-    /// over or not, and where its votes may be.
+    /// What held for this claim holds no more, before any member is asked to release it. Returns
+    /// the claim's last attempt, over or not, and where its votes may be.
     pub(super) fn end(&mut self, claim: &Claim) -> Option<(OwnerToken, VoteSet)> {
         let entry = self.entries.get_mut(&claim.owner)?;
         if matches!(entry.stage, Stage::Won { .. } | Stage::Lost { .. }) {
@@ -190,7 +192,8 @@ impl Book {
         }
     }
 
-    /// Remembers that a claim was withdrawn; returns its last attempt, and where the votes of that may be.
+    /// Remembers that a claim was withdrawn; returns its last attempt, and where the votes of that
+    /// may be.
     pub(super) fn withdraw(
         &mut self,
         claim: &Claim,

@@ -14,12 +14,12 @@ use crate::store::{
 /// More members make a lock slower, not safer.
 const MAX_MEMBERS: usize = 15;
 
-/// A majority of stores as one store: it grants while a majority of its members does. Cloning is cheap; all clones are the
-/// same client.
+/// A majority of stores as one store: it grants while a majority of its members does. Cloning is
+/// cheap; all clones are the same client.
 ///
-/// Three members survive the loss of one, five of two. An even number survives no more than the odd one below it. The
-/// [module's page](super) describes the protocol. It must be used within a tokio runtime, where requests that nobody waits
-/// for any longer are driven to their end.
+/// Three members survive the loss of one, five of two. An even number survives no more than the odd
+/// one below it. The [module's page](super) describes the protocol. It must be used within a tokio
+/// runtime, where requests that nobody waits for any longer are driven to their end.
 #[derive(Debug)]
 #[doc(alias = "Redlock")]
 pub struct Quorum<M> {
@@ -27,11 +27,13 @@ pub struct Quorum<M> {
 }
 
 impl<M: Member> Quorum<M> {
-    /// A quorum of these members, which counts by the machine's clocks. No two may be the same store.
+    /// A quorum of these members, which counts by the machine's clocks. No two may be the same
+    /// store.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for no members or more than 15; else as [`Clock::system`].
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for no members or more than 15; else as
+    /// [`Clock::system`].
     pub fn new(members: impl IntoIterator<Item = M>) -> Result<Self, Error> {
         Self::with_clock(members, Clock::system()?)
     }

@@ -81,7 +81,8 @@ impl<M> Electorate<M> {
         members.all(|member| silence.is_silent(member, &now))
     }
 
-    /// A majority has answered in this round. Whoever has not, since the majority did, is silent after a patience.
+    /// A majority has answered in this round. Whoever has not, since the majority did, is silent
+    /// after a patience.
     pub(super) fn note_unanswered<T: Send + 'static>(&self, round: &Round<T>) {
         let mut unanswered = round.waited_for().peekable();
         if unanswered.peek().is_none() {

@@ -1,4 +1,5 @@
-//! [`Failures`]: why members gave no answer that counts, and the one error that the caller gets for all of them.
+//! [`Failures`]: why members gave no answer that counts, and the one error that the caller gets for
+//! all of them.
 
 use crate::model::error::{Error, ErrorKind};
 
@@ -21,8 +22,8 @@ impl Failures {
         }
     }
 
-    /// A refusal, if there is no majority without those that refuse. Otherwise a retry may succeed: what is in doubt at a
-    /// member is in doubt nowhere else, and is taken back.
+    /// A refusal, if there is no majority without those that refuse. Otherwise a retry may succeed:
+    /// what is in doubt at a member is in doubt nowhere else, and is taken back.
     pub(super) fn kind(&self, need: usize, members: usize) -> ErrorKind {
         match &self.refusal {
             Some(refusal) if self.refusals + need > members => refusal.kind(),

@@ -1,7 +1,8 @@
-//! The floor under the tokens of the next votes: what the members' fastest clock shows now, as far as we know.
+//! The floor under the tokens of the next votes: what the members' fastest clock shows now, as far
+//! as we know.
 //!
-//! It saves a round, and nothing depends on it: a floor that is too low makes the tokens differ, and they are raised; one that
-//! is too high is taken for none by the members.
+//! It saves a round, and nothing depends on it: a floor that is too low makes the tokens differ,
+//! and they are raised; one that is too high is taken for none by the members.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Estimate {
-    /// The members' latest time, in microseconds, seen in the answers to requests that were sent at a time of ours.
+    /// The members' latest time, in microseconds, seen in the answers to requests that were sent at
+    /// a time of ours.
     seen: Option<(Stamp, u64)>,
 }
 

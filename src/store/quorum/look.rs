@@ -169,8 +169,8 @@ fn most_alike(records: &[LockInfo]) -> usize {
     records.iter().map(like).max().unwrap_or(0)
 }
 
-/// The record of a hold that a majority reports, and for how long a majority has granted it. It has a token if a majority reports
-/// the same one; otherwise it is being won at this time.
+/// The record of a hold that a majority reports, and for how long a majority has granted it. It has
+/// a token if a majority reports the same one; otherwise it is being won at this time.
 fn held(records: Vec<LockInfo>, need: usize) -> Option<LockInfo> {
     let like = |one: &LockInfo, other: &LockInfo| one.label == other.label;
     let first = records

@@ -83,7 +83,8 @@ pub(super) async fn withdraw<M: Member>(
     let home = home()?;
     let unused = OwnerToken::generate()?;
     let now = electorate.clock.stamp();
-    // From here on the claim is never granted: an attempt under way finds its entry changed, and sends no further vote.
+    // From here on the claim is never granted: an attempt under way finds its entry changed, and
+    // sends no further vote.
     let Some((owner, votes)) = electorate.book.lock().withdraw(claim, unused, &now) else {
         return Ok(());
     };

@@ -10,9 +10,11 @@ use tokio::runtime::Handle;
 use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
 
-/// How long a member may take to answer what nobody waits for any more. Its own limits should end it long before.
+/// How long a member may take to answer what nobody waits for any more. Its own limits should end
+/// it long before.
 pub(super) const LEFTOVER_BOUND: Duration = Duration::from_secs(60);
-/// What part of a TTL the slower members are waited for, once a majority answered and that does not decide.
+/// What part of a TTL the slower members are waited for, once a majority answered and that does not
+/// decide.
 const PATIENCE_PARTS: u32 = 30;
 /// The longest that they are waited for when a lock is acquired.
 const MAX_PATIENCE: Duration = Duration::from_millis(100);
@@ -27,8 +29,9 @@ pub(super) fn patience_of(ttl: Duration) -> Duration {
     ttl / PATIENCE_PARTS
 }
 
-/// A question to all members. What is unanswered when it is dropped is driven to its end in the background: a request whose
-/// future is dropped may be sent or not, and a lock that nobody knows of stays until its TTL ends.
+/// A question to all members. What is unanswered when it is dropped is driven to its end in the
+/// background: a request whose future is dropped may be sent or not, and a lock that nobody knows
+/// of stays until its TTL ends.
 pub(super) struct Round<T: Send + 'static> {
     pending: Vec<(usize, BoxFuture<'static, T>)>,
     answered: VecDeque<(usize, T)>,
@@ -59,7 +62,8 @@ impl<T: Send + 'static> Round<T> {
         self.pending.push((member, Box::pin(ask)));
     }
 
-    /// The next answer; `None` when there is none to come, or when a majority answered and the rest takes too long.
+    /// The next answer; `None` when there is none to come, or when a majority answered and the rest
+    /// takes too long.
     pub(super) async fn next(&mut self, is_quorate: bool) -> Option<(usize, T)> {
         if !is_quorate {
             self.quorate_at = None;

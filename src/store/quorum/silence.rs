@@ -1,9 +1,10 @@
 //! Which members give no answer. Nobody waits for those, and each gets one vote at a time.
 //!
-//! How long an answer takes says little: the next machine answers in a tenth of a millisecond, another continent in two
-//! hundred. So a member is compared with the others: it is silent when a majority answered, and it did not within a
-//! patience after that. It is silent until it answers. If those that are not silent are no majority, there is nobody to
-//! compare with, and nobody is silent.
+//! How long an answer takes says little: the next machine answers in a tenth of a millisecond,
+//! another continent in two hundred. So a member is compared with the others: it is silent when a
+//! majority answered, and it did not within a patience after that. It is silent until it answers.
+//! If those that are not silent are no majority, there is nobody to compare with, and nobody is
+//! silent.
 
 use std::time::Duration;
 
@@ -41,8 +42,8 @@ impl Silence {
         }
     }
 
-    /// Forgets who is silent, if the others are no majority. An attempt that waits for no majority is lost before it sends
-    /// a vote, so nobody could show again that he answers.
+    /// Forgets who is silent, if the others are no majority. An attempt that waits for no majority
+    /// is lost before it sends a vote, so nobody could show again that he answers.
     pub(super) fn compare(&mut self, now: &Stamp) {
         let members = self.members.len();
         let others = (0..members).filter(|member| !self.is_silent(*member, now));

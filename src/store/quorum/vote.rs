@@ -27,12 +27,14 @@ pub(super) struct Ballot {
     pub(super) attempt: Claim,
     pub(super) votes: VoteSet,
     pub(super) floor: Option<FencingToken>,
-    /// A hold asks again for a vote that the member lost. Otherwise the vote counts until its attempt is decided.
+    /// A hold asks again for a vote that the member lost. Otherwise the vote counts until its
+    /// attempt is decided.
     pub(super) restores: bool,
 }
 
-/// Asks for the vote if it is still wanted when it can be sent. The vote is on its connection before anything else of its
-/// attempt is, since nothing is awaited between the check and the request.
+/// Asks for the vote if it is still wanted when it can be sent. The vote is on its connection
+/// before anything else of its attempt is, since nothing is awaited between the check and the
+/// request.
 async fn cast<M: Member>(electorate: &Electorate<M>, ballot: &Ballot) -> Result<Vote, Error> {
     let (claim, member) = (&ballot.claim, ballot.member);
     electorate.members[member].ready().await?;
@@ -51,7 +53,8 @@ async fn cast<M: Member>(electorate: &Electorate<M>, ballot: &Ballot) -> Result<
     asked.vote(&ballot.attempt, ballot.floor).await
 }
 
-/// One member's vote, and when it came. A vote that comes after the claim was won joins the hold and takes its token.
+/// One member's vote, and when it came. A vote that comes after the claim was won joins the hold
+/// and takes its token.
 pub(super) async fn vote<M: Member>(
     electorate: Arc<Electorate<M>>,
     ballot: Ballot,
@@ -92,7 +95,8 @@ fn nothing_was_done(kind: ErrorKind) -> bool {
     )
 }
 
-/// Asks a member that lost the vote for it again, as long as the hold is proven. False if it refuses for now.
+/// Asks a member that lost the vote for it again, as long as the hold is proven. False if it
+/// refuses for now.
 pub(super) async fn restore_vote<M: Member>(
     electorate: &Arc<Electorate<M>>,
     member: usize,
@@ -130,8 +134,8 @@ pub(super) async fn restore_vote<M: Member>(
     }
 }
 
-/// Asks one member to withdraw an attempt. What it does not answer is asked again until the attempt's time is over, one
-/// attempt after the other.
+/// Asks one member to withdraw an attempt. What it does not answer is asked again until the
+/// attempt's time is over, one attempt after the other.
 pub(super) async fn take_back<M: Member>(
     electorate: Arc<Electorate<M>>,
     home: Handle,

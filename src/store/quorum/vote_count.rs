@@ -1,8 +1,9 @@
 //! [`VoteCount`]: whether the votes win. Pure: no clock, no member, no await.
 //!
-//! Each member has a seat. A vote counts if the member's clock agrees with those of a majority. Once a majority voted for us,
-//! the largest of their tokens is *the* token, and every seat below it must be raised before it counts. The claim is
-//! won when a majority of all seats holds our vote and has a counter that is at or above the token.
+//! Each member has a seat. A vote counts if the member's clock agrees with those of a majority.
+//! Once a majority voted for us, the largest of their tokens is *the* token, and every seat below
+//! it must be raised before it counts. The claim is won when a majority of all seats holds our vote
+//! and has a counter that is at or above the token.
 
 use std::time::Duration;
 
@@ -41,7 +42,8 @@ pub(super) struct Counted {
     pub(super) offset: Offset,
 }
 
-/// The difference between a member's clock and ours, in microseconds: between the two, by when it may have answered.
+/// The difference between a member's clock and ours, in microseconds: between the two, by when it
+/// may have answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Offset {
     pub(super) least: i64,
@@ -147,7 +149,8 @@ impl VoteCount {
         }
     }
 
-    /// A majority has answered, and ours does not win by the second round alone: the rest is not waited for without a limit.
+    /// A majority has answered, and ours does not win by the second round alone: the rest is not
+    /// waited for without a limit.
     pub(super) fn is_quorate(&self) -> bool {
         let ours = self.count(|seat| matches!(seat, Seat::Confirmed(_) | Seat::Raising(_)));
         ours < self.need && self.majority_answered()
@@ -169,7 +172,8 @@ impl VoteCount {
         seats.filter_map(move |(number, seat)| Some((number, ours(seat)?)))
     }
 
-    /// How many others have votes at most, when some are ours and nobody has a majority: asking again may pay at once.
+    /// How many others have votes at most, when some are ours and nobody has a majority: asking
+    /// again may pay at once.
     pub(super) fn contenders(&self) -> Option<u32> {
         let busy = self.count(|seat| matches!(seat, Seat::Busy(_)));
         let is_split = busy > 0 && busy < self.need && self.granted().next().is_some();
@@ -211,7 +215,8 @@ impl VoteCount {
             None => self.agreeing().map_or(0, |(count, _)| count),
             Some(_) => self.count(|seat| matches!(seat, Seat::Confirmed(_))),
         };
-        // When each member that may yet vote for us does so at the latest. One that has not answered may be busy as well.
+        // When each member that may yet vote for us does so at the latest. One that has not
+        // answered may be busy as well.
         let mut free_in: Vec<_> = (self.seats.iter())
             .filter_map(|seat| match seat {
                 Seat::Busy(remaining) => Some(remaining.unwrap_or(Duration::MAX)),
@@ -227,7 +232,8 @@ impl VoteCount {
             let remaining = free_in[self.need - ours - 1];
             let remaining = (remaining < Duration::MAX).then_some(remaining);
             return Ok(match remaining {
-                // Without the members that restarted there is no majority, and nobody is known to hold.
+                // Without the members that restarted there is no majority, and nobody is known to
+                // hold.
                 Some(retry_after) if busy == 0 => Acquired::NotReady { retry_after },
                 remaining => Acquired::Busy { remaining },
             });
@@ -251,8 +257,8 @@ impl VoteCount {
         self.seats.iter().filter(|seat| is(seat)).count()
     }
 
-    /// The largest set of votes for us whose clocks agree: a majority of them holds the median of all clocks, therefore each is
-    /// within [`MAX_SKEW`] of that.
+    /// The largest set of votes for us whose clocks agree: a majority of them holds the median of
+    /// all clocks, therefore each is within [`MAX_SKEW`] of that.
     fn agreeing(&self) -> Option<(usize, Agreed)> {
         let votes: Vec<_> = (self.seats.iter())
             .filter_map(|seat| match seat {
@@ -295,7 +301,8 @@ pub(super) fn majority(members: usize) -> usize {
     members / 2 + 1
 }
 
-/// How long a majority lasts: the time of its shortest member, in the majority for which that is longest.
+/// How long a majority lasts: the time of its shortest member, in the majority for which that is
+/// longest.
 pub(super) fn lasting(ttls: &mut [Duration], need: usize) -> Option<Duration> {
     ttls.sort_unstable_by(|a, b| b.cmp(a));
     ttls.get(need - 1).copied()

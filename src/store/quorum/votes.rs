@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The members that may hold a vote of one attempt: a request left for them, and no answer excluded it since.
+/// The members that may hold a vote of one attempt: a request left for them, and no answer excluded
+/// it since.
 ///
-/// Clones are the same set: one is in the book, others are with the requests that are still under way.
+/// Clones are the same set: one is in the book, others are with the requests that are still under
+/// way.
 #[derive(Clone, Default, Debug)]
 pub(super) struct VoteSet(Arc<AtomicU32>);
 
@@ -15,7 +17,8 @@ const CLOSED: u32 = 1 << 15;
 const AGAIN: u32 = 16;
 
 impl VoteSet {
-    /// Adds the member right before the request leaves, unless the attempt is decided: then the vote must not be sent.
+    /// Adds the member right before the request leaves, unless the attempt is decided: then the
+    /// vote must not be sent.
     #[must_use]
     pub(super) fn enter(&self, member: usize) -> bool {
         let enter = |members: u32| (members & CLOSED == 0).then_some(members | 1 << member);
@@ -30,7 +33,8 @@ impl VoteSet {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Adds a member that a hold asks for its vote again. An earlier request may still be under way to it.
+    /// Adds a member that a hold asks for its vote again. An earlier request may still be under way
+    /// to it.
     pub(super) fn enter_again(&self, member: usize) {
         self.0
             .fetch_or((1 | 1 << AGAIN) << member, Ordering::AcqRel);
@@ -41,8 +45,8 @@ impl VoteSet {
         self.0.load(Ordering::Acquire) & (1 << AGAIN << member) != 0
     }
 
-    /// The member answered a request, and has no vote of it. One that was asked more than once stays: the answer to one
-    /// request says nothing of the others.
+    /// The member answered a request, and has no vote of it. One that was asked more than once
+    /// stays: the answer to one request says nothing of the others.
     pub(super) fn refused(&self, member: usize) {
         let remove = |members: u32| {
             let was_asked_again = members & (1 << AGAIN << member) != 0;
@@ -53,7 +57,8 @@ impl VoteSet {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, remove);
     }
 
-    /// The member has no vote and will have none: it released the only one, or it withdrew the attempt.
+    /// The member has no vote and will have none: it released the only one, or it withdrew the
+    /// attempt.
     pub(super) fn remove(&self, member: usize) {
         self.0.fetch_and(!(1 << member), Ordering::AcqRel);
     }

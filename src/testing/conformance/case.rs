@@ -1,4 +1,5 @@
-//! [`Case`]: one small test of a store. [`Bench`]: its two clients, and the steps that cases are made of.
+//! [`Case`]: one small test of a store. [`Bench`]: its two clients, and the steps that cases are
+//! made of.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -269,13 +270,15 @@ impl<'a, H: Harness> Bench<'a, H> {
         self.served_soon(store, &self.claim(key)?).await
     }
 
-    /// The client dies. Another claim is granted, and not before the time is over that the hold was proven for.
+    /// The client dies. Another claim is granted, and not before the time is over that the hold was
+    /// proven for.
     pub(super) async fn lasts_as_proven(&self, client: H::Store, held: &TimedGrant) -> CaseResult {
         self.harness.crash(client).await;
         self.ends_as_proven(held).await
     }
 
-    /// Another claim is granted, and not before the time is over that the hold, whose client has ended, was proven for.
+    /// Another claim is granted, and not before the time is over that the hold, whose client has
+    /// ended, was proven for.
     pub(super) async fn ends_as_proven(&self, held: &TimedGrant) -> CaseResult {
         let next = self.granted_soon(&self.b, &held.grant.claim.key).await?;
         let answered = self.harness.clock().stamp().since(&held.counts_from);
@@ -302,7 +305,8 @@ impl<'a, H: Harness> Bench<'a, H> {
         self.a.capability().fencing == Fencing::Monotonic
     }
 
-    /// The hold cannot have lapsed yet. Otherwise the case proves nothing: the machine was too slow.
+    /// The hold cannot have lapsed yet. Otherwise the case proves nothing: the machine was too
+    /// slow.
     pub(super) fn still_fresh(&self, held: &TimedGrant) -> CaseResult {
         self.outlived(&held.grant, &held.counts_from)
     }

@@ -32,7 +32,8 @@ pub enum Clause {
     Revocation,
     /// A release can let the key rest.
     Rest,
-    /// A vote's token is near the member's time, and only the holder raises it. For a [`Member`](crate::store::quorum::Member) only.
+    /// A vote's token is near the member's time, and only the holder raises it. For a
+    /// [`Member`](crate::store::quorum::Member) only.
     Membership,
 }
 

@@ -31,7 +31,8 @@ async fn a_dead_clients_hold_ends_with_its_ttl_and_not_before<H: Harness>(
     bench.lasts_as_proven(client, &held).await
 }
 
-/// What was not released may have an effect on its way. All kinds of claims at once, so that a session is waited for once.
+/// What was not released may have an effect on its way. All kinds of claims at once, so that a
+/// session is waited for once.
 async fn a_hold_outlives_the_close_of_its_client<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     for is_closed in [true, false] {
         let client = bench.harness.client().await?;

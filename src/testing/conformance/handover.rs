@@ -1,4 +1,5 @@
-//! Whoever ends a hold grants the key to the next live place in the same step, and wakes only that waiter.
+//! Whoever ends a hold grants the key to the next live place in the same step, and wakes only that
+//! waiter.
 
 use std::time::Duration;
 
@@ -52,7 +53,8 @@ fn wakes_readers(capability: &Capability) -> Option<&'static str> {
         .or_else(|| (!capability.read_write).then_some("the store has no read and write modes"))
 }
 
-/// A scene between a release and the next attempt. If it took as long as a handover it shows nothing: the machine stood still.
+/// A scene between a release and the next attempt. If it took as long as a handover it shows
+/// nothing: the machine stood still.
 pub(super) async fn within_the_handover<H: Harness, T>(
     bench: &Bench<'_, H>,
     scene: impl Future<Output = Result<T, CaseError>>,

@@ -12,16 +12,16 @@ pub trait Harness: Sync {
     /// The store.
     type Store: Store;
 
-    /// One more client of the same store, over a connection of its own where there are connections: each case makes two
-    /// and [closes](Store::close) them at its end.
+    /// One more client of the same store, over a connection of its own where there are connections:
+    /// each case makes two and [closes](Store::close) them at its end.
     ///
     /// # Errors
     ///
     /// If none can be made: the case fails with this error.
     fn client(&self) -> impl Future<Output = Result<Self::Store, Error>> + Send;
 
-    /// The TTL that the cases ask for: short, and long enough for a dozen requests. Where the capability says that the
-    /// store has one TTL for all, this is it.
+    /// The TTL that the cases ask for: short, and long enough for a dozen requests. Where the
+    /// capability says that the store has one TTL for all, this is it.
     fn ttl(&self) -> Duration;
 
     /// The clock of the clients. [`pass`](Self::pass) lets time pass by it.
@@ -35,16 +35,19 @@ pub trait Harness: Sync {
         async move { clock.sleep(span).await }
     }
 
-    /// Ends a client as if its machine had died: what it holds stays until the store's time ends it.
+    /// Ends a client as if its machine had died: what it holds stays until the store's time ends
+    /// it.
     ///
-    /// The default drops it. A store whose connection ends its session must cut the connection here.
+    /// The default drops it. A store whose connection ends its session must cut the connection
+    /// here.
     fn crash(&self, client: Self::Store) -> impl Future<Output = ()> + Send {
         drop(client);
         std::future::ready(())
     }
 }
 
-/// A harness for a store that counts by a [`ManualClock`](crate::clock::ManualClock): no case really waits.
+/// A harness for a store that counts by a [`ManualClock`](crate::clock::ManualClock): no case
+/// really waits.
 pub struct OnManualClock<F> {
     clock: crate::clock::ManualClock,
     client: F,

@@ -7,7 +7,8 @@ use super::harness::Harness;
 use crate::model::token::FencingToken;
 use crate::store::{Acquired, Claim, Grant, MAX_SKEW, Member, Raised, Store};
 
-/// How far ahead of a member's time the cases go: near enough to be allowed, far enough not to be reached by the clock.
+/// How far ahead of a member's time the cases go: near enough to be allowed, far enough not to be
+/// reached by the clock.
 const NEAR: Duration = Duration::from_millis(500);
 const FAR: Duration = Duration::from_secs(60);
 

@@ -1,8 +1,9 @@
 //! The behaviour suite for authors of stores (feature `testing`).
 //!
-//! Small cases, grouped by the [clauses](Clause) of the contract of [`Store`](crate::store::Store), each with a sentence
-//! that says what it shows. The store's [`Capability`](crate::store::Capability) selects the cases, therefore the suite is
-//! exactly as long as the store's claim; a case that does not apply is in the report, with the reason.
+//! Small cases, grouped by the [clauses](Clause) of the contract of [`Store`](crate::store::Store),
+//! each with a sentence that says what it shows. The store's
+//! [`Capability`](crate::store::Capability) selects the cases, therefore the suite is exactly as
+//! long as the store's claim; a case that does not apply is in the report, with the reason.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -19,9 +20,9 @@
 //! # }
 //! ```
 //!
-//! Every case uses keys of its own, so that a server that others use as well may be tested; nothing is left behind for
-//! longer than a TTL. What the suite cannot show: that the server itself is linearizable, and that it keeps its promises
-//! over a restart. For that, restart it.
+//! Every case uses keys of its own, so that a server that others use as well may be tested; nothing
+//! is left behind for longer than a TTL. What the suite cannot show: that the server itself is
+//! linearizable, and that it keeps its promises over a restart. For that, restart it.
 
 mod case;
 mod clause;

@@ -62,7 +62,8 @@ impl Resting {
         Ok(Self { key, rest, since })
     }
 
-    /// What was seen was seen during the rest. Otherwise the case proves nothing: the machine was too slow.
+    /// What was seen was seen during the rest. Otherwise the case proves nothing: the machine was
+    /// too slow.
     fn lasts<H: Harness>(&self, bench: &Bench<'_, H>) -> CaseResult {
         if bench.harness.clock().stamp().since(&self.since) < self.rest - self.rest / 12 {
             return Ok(());

@@ -58,7 +58,8 @@ async fn a_revoked_hold_is_gone<H: Harness>(bench: &Bench<'_, H>) -> CaseResult 
     Ok(())
 }
 
-/// Whoever repeats a claim because its answer was lost has to know whether to make a new one, so no other error will do.
+/// Whoever repeats a claim because its answer was lost has to know whether to make a new one, so no
+/// other error will do.
 async fn a_claim_that_learned_of_its_revocation_is_invalid<H: Harness>(
     bench: &Bench<'_, H>,
 ) -> CaseResult {

@@ -5,8 +5,8 @@ use std::fmt;
 use super::clause::Clause;
 use super::report::{Report, Verdict};
 
-/// Stores and their reports. [`Display`](fmt::Display) prints a row for each store and a column for each clause; beneath,
-/// what did not apply to a store and why, and every case that failed.
+/// Stores and their reports. [`Display`](fmt::Display) prints a row for each store and a column for
+/// each clause; beneath, what did not apply to a store and why, and every case that failed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

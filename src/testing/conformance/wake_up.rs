@@ -1,4 +1,5 @@
-//! The end of a hold wakes the waiters. A hint may be late or early; the suite can only demand that it arrives in the plain case.
+//! The end of a hold wakes the waiters. A hint may be late or early; the suite can only demand that
+//! it arrives in the plain case.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ async fn each_of_many_wakes<H: Harness>(bench: &Bench<'_, H>) -> CaseResult {
     bench.release(&bench.a, &held).await?;
     let next = bench.hold(&bench.b, &key).await?;
     bench.release(&bench.b, &next).await?;
-    // A waiter in a fair queue may be woken only by the end that concerns it: there has been one for each.
+    // A waiter in a fair queue may be woken only by the end that concerns it: there has been one
+    // for each.
     bench.resolves(first).await?;
     bench.resolves(last).await
 }

@@ -1,4 +1,5 @@
-//! [`Faults`]: how often each fault happens. [`Operation`]: the kinds of requests. [`Counts`]: what happened.
+//! [`Faults`]: how often each fault happens. [`Operation`]: the kinds of requests. [`Counts`]: what
+//! happened.
 
 use std::fmt;
 use std::time::Duration;
@@ -57,14 +58,15 @@ pub struct Faults {
     pub lost_after: f64,
     /// The request arrives twice. The caller gets the first answer.
     pub duplicated: f64,
-    /// An acquire is late: the caller gets `InDoubt`, and the store sees the request right after the claim's withdrawal, or
-    /// when the test calls [`deliver`](super::Faulty::deliver).
+    /// An acquire is late: the caller gets `InDoubt`, and the store sees the request right after
+    /// the claim's withdrawal, or when the test calls [`deliver`](super::Faulty::deliver).
     pub late: f64,
     /// The request is delayed for up to [`delay`](Self::delay).
     pub delayed: f64,
     /// The longest delay.
     pub delay: Duration,
-    /// The store restarts before the request arrives, with the hook of [`on_restart`](super::Faulty::on_restart).
+    /// The store restarts before the request arrives, with the hook of
+    /// [`on_restart`](super::Faulty::on_restart).
     pub restarted: f64,
 }
 

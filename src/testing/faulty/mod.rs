@@ -1,8 +1,9 @@
 //! [`Faulty`]: a store that fails on purpose, by a seed.
 //!
-//! It simulates the network: requests and answers are lost, duplicated or delayed, and arrive after they were withdrawn; the
-//! inner store restarts and forgets. The seed and the order of the requests determine what it does. A clone is a handle to
-//! the same store, so a test can control a store that a manager owns:
+//! It simulates the network: requests and answers are lost, duplicated or delayed, and arrive after
+//! they were withdrawn; the inner store restarts and forgets. The seed and the order of the
+//! requests determine what it does. A clone is a handle to the same store, so a test can control a
+//! store that a manager owns:
 //!
 //! ```
 //! use leasehold::clock::ManualClock;
@@ -62,13 +63,14 @@ struct Shared {
 struct Silence;
 
 impl<S: Store> Faulty<S> {
-    /// Puts a simulated network in front of `store`. Its faults are off at first and follow from `seed`; delays use `clock`.
+    /// Puts a simulated network in front of `store`. Its faults are off at first and follow from
+    /// `seed`; delays use `clock`.
     pub fn new(store: S, clock: impl Into<Clock>, seed: u64) -> Self {
         Self::build(store, clock.into(), seed, None)
     }
 
-    /// Like [`new`](Self::new), for a store that can restart: `hook` loses what a restart loses, as `MemoryStore::forget`
-    /// does.
+    /// Like [`new`](Self::new), for a store that can restart: `hook` loses what a restart loses, as
+    /// `MemoryStore::forget` does.
     pub fn on_restart(
         store: S,
         clock: impl Into<Clock>,
@@ -100,15 +102,16 @@ impl<S: Store> Faulty<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a probability outside of 0 to 1, and for restarts of a store
-    /// without a hook.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a probability outside of 0 to 1, and
+    /// for restarts of a store without a hook.
     pub fn set(&self, faults: Faults) -> Result<(), Error> {
         faults.validate(self.shared.restart.is_some())?;
         self.shared.steering.lock().faults = faults;
         Ok(())
     }
 
-    /// Loses every request of this kind from now on: the caller gets `InDoubt` at once, and the store never sees it.
+    /// Loses every request of this kind from now on: the caller gets `InDoubt` at once, and the
+    /// store never sees it.
     pub fn block(&self, operation: Operation) {
         self.set_bar(operation, Some(Bar::Blocked));
     }

@@ -1,4 +1,5 @@
-//! The decisions of a [`Faulty`](super::Faulty) for each request. No await happens while its mutex is locked.
+//! The decisions of a [`Faulty`](super::Faulty) for each request. No await happens while its mutex
+//! is locked.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -49,7 +50,8 @@ impl Steering {
         }
     }
 
-    /// Draws every random number for every request, so that switching one fault off does not change the others.
+    /// Draws every random number for every request, so that switching one fault off does not change
+    /// the others.
     pub(super) fn fate(&mut self, operation: Operation) -> Fate {
         let faults = &self.faults;
         let dice = &mut self.dice;

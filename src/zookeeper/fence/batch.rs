@@ -2,8 +2,9 @@
 
 use crate::zookeeper::store::Change;
 
-/// Changes that are made together, or not at all. Paths start at the ensemble's root, not at the locks' chroot. A batch that names
-/// the fence's node, one beneath it, or the hold's own node is refused.
+/// Changes that are made together, or not at all. Paths start at the ensemble's root, not at the
+/// locks' chroot. A batch that names the fence's node, one beneath it, or the hold's own node is
+/// refused.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is changed until a fence applies it"]
 pub struct ZkBatch {

@@ -30,17 +30,19 @@ use record::Record;
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often a fence is read again when another client wrote it in between.
 const TRIES: usize = 8;
-/// How long the fence is read for a batch that is too late: within the second for which callers wait for an answer.
+/// How long the fence is read for a batch that is too late: within the second for which callers
+/// wait for an answer.
 const LATE_LOOK: Duration = Duration::from_millis(900);
 /// The pause between two reads while a new session opens.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Data in the ensemble that grants the locks, changed only under the newest token of a key (feature `zookeeper`).
+/// Data in the ensemble that grants the locks, changed only under the newest token of a key
+/// (feature `zookeeper`).
 ///
-/// Raising the fence writes the token to a permanent node beside the lock, `<chroot>/<key>/~fence`. A batch is one request
-/// that checks the version of that node and that the hold's own node exists, and makes all of its changes, or none. So an old
-/// holder is refused, also where the lock's path is used again
-/// ([simple mode](crate::zookeeper::ZooKeeperMode::Simple)).
+/// Raising the fence writes the token to a permanent node beside the lock, `<chroot>/<key>/~fence`.
+/// A batch is one request that checks the version of that node and that the hold's own node exists,
+/// and makes all of its changes, or none. So an old holder is refused, also where the lock's path
+/// is used again ([simple mode](crate::zookeeper::ZooKeeperMode::Simple)).
 ///
 /// ```no_run
 /// # async fn example(locks: leasehold::LockManager, store: leasehold::zookeeper::ZooKeeperStore)
@@ -62,12 +64,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// # }
 /// ```
 ///
-/// A batch is sent once. The same request makes a node with the run's name, a child of the fence's node. A commit that is not
-/// answered is resolved by that name within the run if there is time, and later by [`Resolve`]. The nodes are deleted
-/// after a day, unless [`keep_names`](Self::keep_names) sets another time, by whoever next uses the fence of their key: each commit
-/// costs the ensemble one small node for so long.
+/// A batch is sent once. The same request makes a node with the run's name, a child of the fence's
+/// node. A commit that is not answered is resolved by that name within the run if there is time,
+/// and later by [`Resolve`]. The nodes are deleted after a day, unless
+/// [`keep_names`](Self::keep_names) sets another time, by whoever next uses the fence of their key:
+/// each commit costs the ensemble one small node for so long.
 ///
-/// The driver `zookeeper-async` cannot send a batch, and refuses. Changes *without* the fence are not protected. Cloning is cheap.
+/// The driver `zookeeper-async` cannot send a batch, and refuses. Changes *without* the fence are
+/// not protected. Cloning is cheap.
 #[derive(Clone)]
 pub struct ZkFence {
     store: ZooKeeperStore,
@@ -90,19 +94,20 @@ impl ZkFence {
         }
     }
 
-    /// Sets for how long the names of commits are kept: so long can a commit be resolved. Default one day. Of several clients the
-    /// shortest time counts. A run that began before is refused.
+    /// Sets for how long the names of commits are kept: so long can a commit be resolved. Default
+    /// one day. Of several clients the shortest time counts. A run that began before is refused.
     #[must_use]
     pub fn keep_names(mut self, kept: Duration) -> Self {
         self.kept = kept;
         self
     }
 
-    /// Makes a fence with its own session, in the ensemble of a [URL](crate::zookeeper::ZooKeeperOptions::parse), for
-    /// locks whose store is made from that URL by [`LockManager::connect`](crate::LockManager::connect).
+    /// Makes a fence with its own session, in the ensemble of a
+    /// [URL](crate::zookeeper::ZooKeeperOptions::parse), for locks whose store is made from that
+    /// URL by [`LockManager::connect`](crate::LockManager::connect).
     ///
-    /// It knows the holds of other sessions by their tokens only. Older holders are refused as soon as the fence is raised, so
-    /// tie it to the lock ([`Lock::fence`](crate::Lock::fence)).
+    /// It knows the holds of other sessions by their tokens only. Older holders are refused as soon
+    /// as the fence is raised, so tie it to the lock ([`Lock::fence`](crate::Lock::fence)).
     ///
     /// # Errors
     ///
@@ -115,12 +120,13 @@ impl ZkFence {
         Ok(Self::new(&ZooKeeperStore::connect(url).await?))
     }
 
-    /// Reads a node of the ensemble as the leader has it, so a new holder sees what the holder before it has written; `None` if
-    /// the node does not exist.
+    /// Reads a node of the ensemble as the leader has it, so a new holder sees what the holder
+    /// before it has written; `None` if the node does not exist.
     ///
     /// # Errors
     ///
-    /// `Unavailable` or `InDoubt` if the ensemble does not answer; `Denied` if access rights forbid it.
+    /// `Unavailable` or `InDoubt` if the ensemble does not answer; `Denied` if access rights forbid
+    /// it.
     ///
     /// # Cancel safety
     ///
@@ -130,15 +136,19 @@ impl ZkFence {
         Ok(node.map(|node| node.data))
     }
 
-    /// Applies a batch as the commit of a guarded run: `tx.commit_with(move |permit| fence.apply(permit, batch))`.
+    /// Applies a batch as the commit of a guarded run:
+    /// `tx.commit_with(move |permit| fence.apply(permit, batch))`.
     ///
-    /// If the permit's time is already over (the process was stopped), the batch is not sent, because the session may have ended
-    /// too, and a batch on its old connection gets no answer. The fence is read instead.
+    /// If the permit's time is already over (the process was stopped), the batch is not sent,
+    /// because the session may have ended too, and a batch on its old connection gets no answer.
+    /// The fence is read instead.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write). [`EffectError::Fenced`] or [`NotApplied`](EffectError::NotApplied) if the permit's time was
-    /// over. A batch that was not answered is resolved, and is [`Unknown`](EffectError::Unknown) if that was not answered either.
+    /// As [`write`](Self::write). [`EffectError::Fenced`] or
+    /// [`NotApplied`](EffectError::NotApplied) if the permit's time was over. A batch that was not
+    /// answered is resolved, and is [`Unknown`](EffectError::Unknown) if that was not answered
+    /// either.
     ///
     /// # Cancel safety
     ///
@@ -212,8 +222,8 @@ impl ZkFence {
     /// # Errors
     ///
     /// [`EffectError::Fenced`] if a newer holder was there or the hold's node is gone;
-    /// [`NotApplied`](EffectError::NotApplied) if the ensemble refused a change, and with it the whole batch, or it was never
-    /// sent; else [`Unknown`](EffectError::Unknown).
+    /// [`NotApplied`](EffectError::NotApplied) if the ensemble refused a change, and with it the
+    /// whole batch, or it was never sent; else [`Unknown`](EffectError::Unknown).
     ///
     /// # Cancel safety
     ///

@@ -1,9 +1,11 @@
-//! The names of commits in ZooKeeper, and [`Resolve`]: a name is a persistent child of the fence's node.
+//! The names of commits in ZooKeeper, and [`Resolve`]: a name is a persistent child of the fence's
+//! node.
 //!
-//! An ephemeral one would end with its session, and a commit that was applied would be taken for void. Old names are deleted by
-//! any client that uses the fence. The same request writes the newest deleted name into the fence's node, whose version every
-//! commit and every resolver checks. So no name up to that one is made again, and one that is absent proves nothing. Only names
-//! are compared for this: no clock of a client or server matters, except for when a name is deleted.
+//! An ephemeral one would end with its session, and a commit that was applied would be taken for
+//! void. Old names are deleted by any client that uses the fence. The same request writes the
+//! newest deleted name into the fence's node, whose version every commit and every resolver checks.
+//! So no name up to that one is made again, and one that is absent proves nothing. Only names are
+//! compared for this: no clock of a client or server matters, except for when a name is deleted.
 
 use std::time::Duration;
 
@@ -22,7 +24,8 @@ use crate::zookeeper::store::{Change, Fault, Refused};
 
 /// How often a client looks for old names of a key.
 const EVERY: Duration = Duration::from_secs(60 * 60);
-/// For how long a caller waits for the deletion of old names. What is left is deleted the next time.
+/// For how long a caller waits for the deletion of old names. What is left is deleted the next
+/// time.
 const SWEEP: Duration = Duration::from_millis(200);
 /// How many names one request deletes: its size stays far below the server's limit.
 const AT_ONCE: usize = 500;

@@ -52,7 +52,8 @@ impl ZkFence {
         }
     }
 
-    /// Writes the token to the fence's node, unless it contains a larger one. Gives the node's content and version.
+    /// Writes the token to the fence's node, unless it contains a larger one. Gives the node's
+    /// content and version.
     pub(super) async fn raise_node(
         &self,
         key: &Key,

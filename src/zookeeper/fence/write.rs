@@ -1,4 +1,5 @@
-//! A batch under the tokens of a run: one request, which checks each fence and each hold before it changes anything.
+//! A batch under the tokens of a run: one request, which checks each fence and each hold before it
+//! changes anything.
 
 use super::raise::Stop;
 use super::{TRIES, ZkBatch, ZkFence, disturbed, keys, names};
@@ -8,7 +9,8 @@ use crate::model::key::Key;
 use crate::model::txn::TxnId;
 use crate::zookeeper::store::{Change, Fault, Refused};
 
-/// The changes of one request: the checks of the fences, the node of the commit's name, the checks of the holds, the batch.
+/// The changes of one request: the checks of the fences, the node of the commit's name, the checks
+/// of the holds, the batch.
 struct Request {
     changes: Vec<Change>,
     name_at: Option<usize>,
@@ -16,8 +18,8 @@ struct Request {
 }
 
 impl ZkFence {
-    /// Applies a batch under the tokens of all `locks`, in one request that checks each and makes the node of its name, if it
-    /// has one, beside the first.
+    /// Applies a batch under the tokens of all `locks`, in one request that checks each and makes
+    /// the node of its name, if it has one, beside the first.
     pub(super) async fn write_under(
         &self,
         locks: &[HeldKey],
@@ -28,7 +30,8 @@ impl ZkFence {
             let request = self.request(locks, name, batch).await?;
             match self.store.change(&request.changes).await {
                 Ok(()) => return Ok(Applied::fenced()),
-                // Another client wrote it. The next round reads whether a newer holder did. Nothing was applied.
+                // Another client wrote it. The next round reads whether a newer holder did. Nothing
+                // was applied.
                 Err(Refused::At(at, _)) if at < locks.len() => {
                     self.raised.lock().remove(&locks[at].key);
                 }

@@ -6,7 +6,8 @@ use crate::model::error::Error;
 
 /// Who may use the nodes that we make (feature `zookeeper`): `acl=` in a URL.
 ///
-/// All clients of a chroot must admit each other. Clients with different credentials therefore need the same list.
+/// All clients of a chroot must admit each other. Clients with different credentials therefore need
+/// the same list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ZooKeeperAcl {
@@ -14,14 +15,16 @@ pub enum ZooKeeperAcl {
     Creator,
     /// `acl=open`: everybody. The default without credentials.
     Open,
-    /// `acl=digest:alice:HASH:cdrwa,digest:bob:HASH:cdrwa`: these entries, and nobody else. We must be one of them.
+    /// `acl=digest:alice:HASH:cdrwa,digest:bob:HASH:cdrwa`: these entries, and nobody else. We must
+    /// be one of them.
     Entries(Vec<AclEntry>),
 }
 
 /// One entry of an access list: `scheme:id:permissions` (feature `zookeeper`).
 ///
-/// The permissions are letters: `c`reate, `d`elete, `r`ead, `w`rite, `a`dminister. A client of the locks needs `cdrw`. For the
-/// scheme `digest` the id is `user:HASH`, where `HASH` is the Base64 form of the SHA-1 of `user:password`.
+/// The permissions are letters: `c`reate, `d`elete, `r`ead, `w`rite, `a`dminister. A client of the
+/// locks needs `cdrw`. For the scheme `digest` the id is `user:HASH`, where `HASH` is the Base64
+/// form of the SHA-1 of `user:password`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AclEntry {
     pub(crate) scheme: String,
@@ -38,7 +41,8 @@ impl AclEntry {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a part is missing or a permission is unknown.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a part is missing or a permission is
+    /// unknown.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let invalid = || {
             Error::invalid(

@@ -31,7 +31,8 @@ pub(super) async fn acquire(client: &ZooKeeperClient, claim: &Claim) -> Result<A
         let now = client.clock.stamp();
         let state = (client.claims).enter(claim, &client.options.chroot, &now, ttl)?;
         let _turn = state.turn.lock().await;
-        // Another request may have ended and forgotten the claim meanwhile. What is not known is not renewed or released.
+        // Another request may have ended and forgotten the claim meanwhile. What is not known is
+        // not renewed or released.
         let known = client.claims.of(claim);
         if known.is_some_and(|known| Arc::ptr_eq(&known, &state)) {
             return attempt(client, claim, &state).await;
@@ -124,8 +125,8 @@ pub(super) async fn remove(
     Ok(was_there)
 }
 
-/// Deletes the nodes that no caller can rely on any more: grants that were not renewed for a TTL, claims that were withdrawn
-/// while the server was away, waiting claims that nobody asks about.
+/// Deletes the nodes that no caller can rely on any more: grants that were not renewed for a TTL,
+/// claims that were withdrawn while the server was away, waiting claims that nobody asks about.
 pub(super) async fn sweep(client: &ZooKeeperClient, session: &Session) {
     for state in client.claims.abandoned(&client.clock.stamp()) {
         let Ok(_turn) = state.turn.try_lock() else {
@@ -141,8 +142,9 @@ pub(super) async fn sweep(client: &ZooKeeperClient, session: &Session) {
     }
 }
 
-/// Deletes the nodes of every claim that holds nothing, within `limit`, after the requests that are in progress. Returns whether a
-/// claim holds: nobody released it, and its node must stay. Nothing is granted from now on.
+/// Deletes the nodes of every claim that holds nothing, within `limit`, after the requests that are
+/// in progress. Returns whether a claim holds: nobody released it, and its node must stay. Nothing
+/// is granted from now on.
 pub(super) async fn leave(client: &ZooKeeperClient, session: &Session, limit: Duration) -> bool {
     let (held, waiting): (Vec<_>, Vec<_>) = (client.claims.end())
         .into_iter()
@@ -199,7 +201,8 @@ mod tests {
 
     use super::*;
 
-    /// Another client may have deleted the node after it was listed, and its lease is over when its time-out has passed since then.
+    /// Another client may have deleted the node after it was listed, and its lease is over when its
+    /// time-out has passed since then.
     #[tokio::test]
     async fn a_grant_counts_from_no_proof_of_after_it_was_asked_for() {
         let manual = ManualClock::new();

@@ -1,18 +1,21 @@
 //! [`BarrierSession`]: the session that owns a revocation barrier.
 //!
-//! A barrier is an ephemeral node of a session of its own, which nobody keeps: its connection ends when the barrier is made,
-//! and the server deletes the barrier when the session's time-out has passed. So a barrier ends by the server's count, whether
-//! or not a process of ours is alive, and clients of other libraries that wait behind it get in as well.
+//! A barrier is an ephemeral node of a session of its own, which nobody keeps: its connection ends
+//! when the barrier is made, and the server deletes the barrier when the session's time-out has
+//! passed. So a barrier ends by the server's count, whether or not a process of ours is alive, and
+//! clients of other libraries that wait behind it get in as well.
 //!
-//! The time-out is the longest lease of the holders that were deleted, and [`SLACK_TICKS`]. The server counts from the session's
-//! last contact that its leader knows of, at the earliest from its creation. A session that is older than the slack is proven
-//! before it is used. Where the barrier was made later than the slack allows, and where the server's `maxSessionTimeout` cuts the
-//! slack off, the session is proven again until the count covers the lease from the moment at which the holders' nodes went. A
-//! store that is closed waits for that.
+//! The time-out is the longest lease of the holders that were deleted, and [`SLACK_TICKS`]. The
+//! server counts from the session's last contact that its leader knows of, at the earliest from its
+//! creation. A session that is older than the slack is proven before it is used. Where the barrier
+//! was made later than the slack allows, and where the server's `maxSessionTimeout` cuts the slack
+//! off, the session is proven again until the count covers the lease from the moment at which the
+//! holders' nodes went. A store that is closed waits for that.
 //!
-//! Not covered: a process that is stopped right after the proof, for longer than the slack, and whose write is then done with little
-//! left of the session, if the server to which it was sent dies before it has answered the leader's next ping (half a tick). No
-//! client can prevent that: the server compares no time at a write.
+//! Not covered: a process that is stopped right after the proof, for longer than the slack, and
+//! whose write is then done with little left of the session, if the server to which it was sent
+//! dies before it has answered the leader's next ping (half a tick). No client can prevent that:
+//! the server compares no time at a write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +28,8 @@ use super::session::Session;
 use crate::clock::Clock;
 use crate::model::error::Error;
 
-/// How much longer than the lease the session is asked for, in ticks. Where the holder's tick is much shorter than ours, it is more:
-/// our own sessions have some ticks at least.
+/// How much longer than the lease the session is asked for, in ticks. Where the holder's tick is
+/// much shorter than ours, it is more: our own sessions have some ticks at least.
 const SLACK_TICKS: u32 = 2;
 
 /// A session that outlives its connection.
@@ -96,8 +99,9 @@ impl BarrierSession {
         })
     }
 
-    /// Proves the session, if it is older than the slack: where its opening was slow, or its process was stopped, a barrier that
-    /// is made now would be almost over, and go before it is proven again.
+    /// Proves the session, if it is older than the slack: where its opening was slow, or its
+    /// process was stopped, a barrier that is made now would be almost over, and go before it is
+    /// proven again.
     async fn refresh(&self, limit: Duration) -> Result<(), Error> {
         let is_old = || {
             let age = self.clock.stamp().since(&self.session.base());
@@ -122,8 +126,8 @@ impl BarrierSession {
         )))
     }
 
-    /// Proves the session until the server's count covers the lease from now on. A connection that breaks meanwhile is made again,
-    /// and that proves the session too.
+    /// Proves the session until the server's count covers the lease from now on. A connection that
+    /// breaks meanwhile is made again, and that proves the session too.
     async fn cover(&self) {
         let made_at = self.clock.stamp();
         while !self.covers(&made_at) {
@@ -170,7 +174,8 @@ mod tests {
     }
 
     impl Came {
-        /// Whether the server's count was moved: by a heartbeat that another one followed a tick later.
+        /// Whether the server's count was moved: by a heartbeat that another one followed a tick
+        /// later.
         fn is_covered(&self) -> bool {
             let ends = self.proven.first().zip(self.proven.last());
             ends.is_some_and(|(first, last)| last.since(first) >= TICK)

@@ -1,4 +1,5 @@
-//! What a fence in the same ensemble needs from the store: its session, and the path of a hold's node.
+//! What a fence in the same ensemble needs from the store: its session, and the path of a hold's
+//! node.
 
 use super::drivers::{Change, Fault, Node, Refused};
 use super::queue::claim_state::{ClaimState, NodeState};

@@ -1,5 +1,5 @@
-//! An acquire that is in flight while its claim is withdrawn, its store ends, or its server is behind: it grants nothing that goes
-//! away under its holder, and leaves no node.
+//! An acquire that is in flight while its claim is withdrawn, its store ends, or its server is
+//! behind: it grants nothing that goes away under its holder, and leaves no node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,8 @@ fn claim(key: &str) -> Claim {
 }
 
 impl World {
-    /// The store ends while somebody asks for `k`, who is not granted it and leaves no node. What is held stays held.
+    /// The store ends while somebody asks for `k`, who is not granted it and leaves no node. What
+    /// is held stays held.
     async fn ends_beside(&self, asking: Asking) {
         let closing = self.close();
         let answer = self.end(asking).await;
@@ -166,7 +167,8 @@ async fn a_claim_leaves_no_node_that_it_makes_while_its_store_ends() {
     world.ends_beside(asking).await;
 }
 
-/// A server that is behind shows the node that a revocation took away, and not the barrier in its place.
+/// A server that is behind shows the node that a revocation took away, and not the barrier in its
+/// place.
 #[tokio::test]
 async fn a_claim_that_waited_is_not_granted_by_the_list_of_a_server_that_is_behind() {
     let world = World::new().await;
@@ -180,7 +182,8 @@ async fn a_claim_that_waited_is_not_granted_by_the_list_of_a_server_that_is_behi
     assert!(matches!(answer, Ok(Acquired::Busy { .. })), "{answer:?}");
 }
 
-/// A request that comes second would otherwise keep the claim's turn until the store is closed, and the node could not be deleted.
+/// A request that comes second would otherwise keep the claim's turn until the store is closed, and
+/// the node could not be deleted.
 #[tokio::test]
 async fn a_claim_that_is_sent_twice_while_its_store_ends_leaves_no_node() {
     let world = World::new().await;

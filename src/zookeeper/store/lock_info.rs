@@ -108,8 +108,8 @@ async fn people(
     ))
 }
 
-/// The record of a key that is held or barred; `None` if its holder just left. For a barred key, `remaining` is the whole time of
-/// the barrier.
+/// The record of a key that is held or barred; `None` if its holder just left. For a barred key,
+/// `remaining` is the whole time of the barrier.
 async fn held(
     session: &Session,
     path: &str,
@@ -153,8 +153,8 @@ pub(crate) async fn queue(
     records.into_iter().filter_map(Result::transpose).collect()
 }
 
-/// The record of one contender; `None` if its node is gone. A node is made when its claim joins the queue; whoever makes the simple
-/// lock's node holds it.
+/// The record of one contender; `None` if its node is gone. A node is made when its claim joins the
+/// queue; whoever makes the simple lock's node holds it.
 async fn record(
     session: &Session,
     path: &str,
@@ -237,7 +237,8 @@ pub(crate) async fn list(
         };
         for child in &children {
             let under = join(child);
-            // Nodes that are no keys (contenders, those of the system, those of others) have no locks below them.
+            // Nodes that are no keys (contenders, those of the system, those of others) have no
+            // locks below them.
             let node = format!("{}/{child}", path.trim_end_matches('/'));
             let is_key = Key::parse(&under)
                 .is_ok_and(|key| names::key_path(chroot, &key).is_ok_and(|path| path == node));

@@ -57,7 +57,8 @@ pub(super) async fn open(
     }
 }
 
-/// The error if no server has a name that is known. The drivers try for as long as they may, and do not say why they failed.
+/// The error if no server has a name that is known. The drivers try for as long as they may, and do
+/// not say why they failed.
 async fn unknown_host(servers: &str) -> Option<Error> {
     let (answer, answered) = oneshot::channel();
     let names = servers.to_owned();

@@ -13,8 +13,9 @@ use crate::store::url::{HostPort, StoreUrl};
 
 /// Where a ZooKeeper ensemble is, and how its locks look in its tree (feature `zookeeper`).
 ///
-/// As a URL: `zookeeper://[user:password@]h1:2181,h2:2181[/chroot][?session_timeout=10s&tick_time=2s&mode=queue]`.
-/// User and password are percent-encoded. `Debug` does not show the password.
+/// As a URL:
+/// `zookeeper://[user:password@]h1:2181,h2:2181[/chroot][?session_timeout=10s&tick_time=2s&mode=queue]`. User and password are percent-encoded. `Debug`
+/// does not show the password.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,18 +32,21 @@ use crate::store::url::{HostPort, StoreUrl};
 pub struct ZooKeeperOptions {
     /// The servers, as `host:port` with commas between.
     pub servers: String,
-    /// The node under which every key lives: empty, or `/` and a path. It is made when it is missing.
+    /// The node under which every key lives: empty, or `/` and a path. It is made when it is
+    /// missing.
     pub chroot: String,
-    /// The session time-out to ask for. The server may grant another one, which then is the TTL of every lock. Default
-    /// 10 s; 1 s to 10 minutes, and at least [`MIN_TICKS`](Self::MIN_TICKS) ticks.
+    /// The session time-out to ask for. The server may grant another one, which then is the TTL of
+    /// every lock. Default 10 s; 1 s to 10 minutes, and at least [`MIN_TICKS`](Self::MIN_TICKS)
+    /// ticks.
     pub session_timeout: Duration,
-    /// The servers' `tickTime`, or more. Default 2 s; 10 ms to a minute. A deadline counts from a heartbeat that is at
-    /// least a tick older than the newest: with less than the true tick a lease may outlive its lock.
+    /// The servers' `tickTime`, or more. Default 2 s; 10 ms to a minute. A deadline counts from a
+    /// heartbeat that is at least a tick older than the newest: with less than the true tick a
+    /// lease may outlive its lock.
     pub tick_time: Duration,
     /// Who we are, by ZooKeeper's `digest` scheme: with a user, whose name has no colon.
     pub credentials: Option<Credentials>,
-    /// Who may use the nodes that we make. Default none: [`Creator`](ZooKeeperAcl::Creator) with credentials,
-    /// [`Open`](ZooKeeperAcl::Open) without.
+    /// Who may use the nodes that we make. Default none: [`Creator`](ZooKeeperAcl::Creator) with
+    /// credentials, [`Open`](ZooKeeperAcl::Open) without.
     pub acl: Option<ZooKeeperAcl>,
     /// How a lock is laid out.
     pub mode: ZooKeeperMode,
@@ -52,16 +56,18 @@ pub struct ZooKeeperOptions {
     login: Login,
 }
 
-/// The client library that talks to the servers (feature `zookeeper`): `driver=zookeeper-client` or `driver=zookeeper-async` in a URL.
+/// The client library that talks to the servers (feature `zookeeper`): `driver=zookeeper-client` or
+/// `driver=zookeeper-async` in a URL.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum DriverKind {
     /// The crate `zookeeper-client`. The default.
     Client,
-    /// The crate `zookeeper-async` (feature of that name), isolated: one request in flight, and any trouble with the
-    /// connection ends the session and every hold. It does not learn which time-out the server granted, so
-    /// [`session_timeout`](ZooKeeperOptions::session_timeout) must be one that the servers grant in full: at most
-    /// [`MAX_TICKS`](ZooKeeperOptions::MAX_TICKS) ticks unless they are configured otherwise.
+    /// The crate `zookeeper-async` (feature of that name), isolated: one request in flight, and any
+    /// trouble with the connection ends the session and every hold. It does not learn which
+    /// time-out the server granted, so [`session_timeout`](ZooKeeperOptions::session_timeout) must
+    /// be one that the servers grant in full: at most [`MAX_TICKS`](ZooKeeperOptions::MAX_TICKS)
+    /// ticks unless they are configured otherwise.
     #[cfg(feature = "zookeeper-async")]
     Async,
 }
@@ -83,15 +89,17 @@ impl DriverKind {
     }
 }
 
-/// How a lock is laid out in the tree. All of our clients of a key should use the same; those that do not still
-/// exclude each other. Other libraries know only the queue.
+/// How a lock is laid out in the tree. All of our clients of a key should use the same; those that
+/// do not still exclude each other. Other libraries know only the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ZooKeeperMode {
-    /// A queue of ephemeral sequential nodes, first come, first served, of readers and writers too. Takes turns with
-    /// some locks of Apache Curator and of kazoo on the same path: see [the table](crate::docs::coming_from).
+    /// A queue of ephemeral sequential nodes, first come, first served, of readers and writers too.
+    /// Takes turns with some locks of Apache Curator and of kazoo on the same path: see [the
+    /// table](crate::docs::coming_from).
     Queue,
-    /// One ephemeral node: one request less where nobody contends, unfair, without readers, and a release wakes every waiter.
+    /// One ephemeral node: one request less where nobody contends, unfair, without readers, and a
+    /// release wakes every waiter.
     Simple,
 }
 
@@ -121,12 +129,12 @@ impl ZooKeeperOptions {
 
     /// The least number of ticks in a session time-out.
     ///
-    /// A deadline counts from a heartbeat that is a tick and up to two heartbeats old. With four ticks nearly half of the
-    /// time-out is left after a heartbeat, which is three heartbeats.
+    /// A deadline counts from a heartbeat that is a tick and up to two heartbeats old. With four
+    /// ticks nearly half of the time-out is left after a heartbeat, which is three heartbeats.
     pub const MIN_TICKS: u32 = 4;
 
-    /// What a server grants at most, unless its `maxSessionTimeout` says otherwise. A driver that does not learn what was
-    /// granted refuses to ask for more.
+    /// What a server grants at most, unless its `maxSessionTimeout` says otherwise. A driver that
+    /// does not learn what was granted refuses to ask for more.
     #[cfg(feature = "zookeeper-async")]
     pub const MAX_TICKS: u32 = 20;
 
@@ -182,8 +190,8 @@ impl ZooKeeperOptions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with the part that is wrong. The message never shows the
-    /// credentials.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) with the part that is wrong. The message
+    /// never shows the credentials.
     pub fn parse(url: &str) -> Result<Self, Error> {
         let url = StoreUrl::parse(url, EXAMPLE)?;
         if url.scheme() != "zookeeper" {
@@ -222,8 +230,8 @@ impl ZooKeeperOptions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the first field that is out of range, its value and what
-    /// is allowed.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the first field that is out of
+    /// range, its value and what is allowed.
     pub fn validate(&self) -> Result<(), Error> {
         if self.servers.is_empty() || self.servers.split(',').any(str::is_empty) {
             return Err(Error::invalid(
@@ -265,7 +273,8 @@ impl ZooKeeperOptions {
         self.acl.as_ref().unwrap_or(&default).entries()
     }
 
-    /// Whether a session time-out has ticks enough: for the one that is asked for, and again for the one that is granted.
+    /// Whether a session time-out has ticks enough: for the one that is asked for, and again for
+    /// the one that is granted.
     pub(crate) fn check_ticks(&self, session_timeout: Duration) -> Result<(), Error> {
         if session_timeout >= self.tick_time * Self::MIN_TICKS {
             return Ok(());
@@ -297,7 +306,8 @@ fn check_chroot(chroot: &str) -> Result<(), Error> {
             ))
         };
     };
-    // A chroot is written by the operator, but a key's rules are the strictest that suit every tool.
+    // A chroot is written by the operator, but a key's rules are the strictest that suit every
+    // tool.
     let key = crate::model::key::Key::parse(path)
         .map_err(|_| Error::invalid("a zookeeper chroot has the rules of a key; choose another"))?;
     if key.as_str().split('/').next() == Some("zookeeper") {

@@ -11,7 +11,8 @@ use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 use std::sync::Arc;
 
-/// How many holds one request proves. A path is at most some 300 bytes, and the server takes requests of 1 MB.
+/// How many holds one request proves. A path is at most some 300 bytes, and the server takes
+/// requests of 1 MB.
 pub(crate) const HOLDS_PER_REQUEST: usize = 500;
 /// How often a request that failed for a missing node is sent again without that node.
 const TRIES: usize = 3;
@@ -113,8 +114,9 @@ async fn still_there(
     Ok(there)
 }
 
-/// The path of a simple lock is used again, so the existence of its node proves nothing. The node is read *after* the
-/// heartbeat, on the same session: a node that is ours after the heartbeat was ours during it.
+/// The path of a simple lock is used again, so the existence of its node proves nothing. The node
+/// is read *after* the heartbeat, on the same session: a node that is ours after the heartbeat was
+/// ours during it.
 async fn check_simple(
     session: &Session,
     chunk: &[Hold<'_>],

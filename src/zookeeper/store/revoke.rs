@@ -1,11 +1,12 @@
 //! A lock is taken away from its holders.
 //!
-//! *One* write deletes the holders' nodes and makes a revocation barrier where the first of them was. It has to be one write: a
-//! barrier that is made before would be too short, and a hold that is deleted before would let the next holder in. The old
-//! holders' next heartbeat misses their nodes, and their leases end while the [barrier](super::barrier_session) exists.
+//! *One* write deletes the holders' nodes and makes a revocation barrier where the first of them
+//! was. It has to be one write: a barrier that is made before would be too short, and a hold that
+//! is deleted before would let the next holder in. The old holders' next heartbeat misses their
+//! nodes, and their leases end while the [barrier](super::barrier_session) exists.
 //!
-//! A reader may join, and be granted, while that write is on its way. Its `czxid` shows that it came before the barrier. The next
-//! round takes it away, under a barrier of its own.
+//! A reader may join, and be granted, while that write is on its way. Its `czxid` shows that it
+//! came before the barrier. The next round takes it away, under a barrier of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,8 @@ struct Revoking<'a> {
 }
 
 impl Revoking<'_> {
-    /// Repeats until none of those who held at the beginning holds. For how long the key is barred; `None` if nobody held it.
+    /// Repeats until none of those who held at the beginning holds. For how long the key is barred;
+    /// `None` if nobody held it.
     async fn take_away(&self) -> Result<Option<Duration>, Error> {
         let mut barred: Option<Duration> = None;
         let mut newest = None;
@@ -123,8 +125,8 @@ impl Revoking<'_> {
         })
     }
 
-    /// Makes a barrier where these holders were. Its path, and for how long it keeps the others out; `None` if one of them left at
-    /// the same time, and nothing was changed.
+    /// Makes a barrier where these holders were. Its path, and for how long it keeps the others
+    /// out; `None` if one of them left at the same time, and nothing was changed.
     async fn replace(&self, held: &[Contender]) -> Result<Option<(String, Duration)>, Error> {
         let Some(length) = self.longest_lease(held).await? else {
             return Ok(None);
@@ -151,7 +153,8 @@ impl Revoking<'_> {
         }
     }
 
-    /// The longest that a lease of these holders can run. A node that does not say so is assumed to have a session like ours.
+    /// The longest that a lease of these holders can run. A node that does not say so is assumed to
+    /// have a session like ours.
     async fn longest_lease(&self, held: &[Contender]) -> Result<Option<Duration>, Error> {
         let reads = held.iter().map(|holder| self.path(holder));
         let reads = reads.map(|path| async move { self.session.driver.read(&path).await });

@@ -1,4 +1,5 @@
-//! [`Scripted`]: servers that do what a test says, for moments that a model of an ensemble seldom meets.
+//! [`Scripted`]: servers that do what a test says, for moments that a model of an ensemble seldom
+//! meets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(super) struct Scripted {
     pub(super) made: Mutex<Vec<String>>,
     /// What lists show until a `sync`, where the server is behind.
     pub(super) behind: Mutex<Option<Vec<String>>>,
-    /// What becomes of the first heartbeats of a barrier's session after its write; those after them are proven.
+    /// What becomes of the first heartbeats of a barrier's session after its write; those after
+    /// them are proven.
     pub(super) beats: Mutex<VecDeque<Missing>>,
     /// The answer to a write of several changes.
     pub(super) change: fn() -> Result<(), Refused>,

@@ -15,8 +15,8 @@ use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
 use crate::store::GrantProof;
 
-/// A session is proven this often in its time-out, whether or not anything is held: a deadline counts from a heartbeat
-/// that is at least a tick old, and a first acquire must find one.
+/// A session is proven this often in its time-out, whether or not anything is held: a deadline
+/// counts from a heartbeat that is at least a tick old, and a first acquire must find one.
 pub(crate) const HEARTBEATS_PER_TIMEOUT: u32 = 6;
 /// How many times a request is repeated that failed for a missing node.
 const TRIES: usize = 3;
@@ -42,8 +42,8 @@ struct Ring {
 }
 
 impl Session {
-    /// Makes a driver's new session ready: checks what was negotiated and makes its own node. `asked_at` was read before
-    /// the session was requested.
+    /// Makes a driver's new session ready: checks what was negotiated and makes its own node.
+    /// `asked_at` was read before the session was requested.
     pub(crate) async fn open(
         driver: Box<dyn Driver>,
         options: &ZooKeeperOptions,
@@ -86,7 +86,8 @@ impl Session {
         make_parents(&*self.driver, path).await
     }
 
-    /// One heartbeat: proves this session and that these nodes exist. `Held` if one does not. Gives when it was sent.
+    /// One heartbeat: proves this session and that these nodes exist. `Held` if one does not. Gives
+    /// when it was sent.
     pub(crate) async fn beat(&self, held: &[String]) -> Result<Stamp, Missing> {
         for _ in 0..TRIES {
             let sent_at = self.clock.stamp();
@@ -107,8 +108,8 @@ impl Session {
         Err(Missing::Own)
     }
 
-    /// After a slow opening the base is old, and a lease could run out before a heartbeat that is a tick old moves it. Proves the
-    /// session until the base moves.
+    /// After a slow opening the base is old, and a lease could run out before a heartbeat that is a
+    /// tick old moves it. Proves the session until the base moves.
     pub(crate) async fn catch_up(&self, tick: Duration) -> Result<(), Missing> {
         let opened = self.base();
         while self.base() == opened && self.age() > self.ttl / HEARTBEATS_PER_TIMEOUT {
@@ -134,8 +135,9 @@ impl Session {
         }
     }
 
-    /// What the session's newest proven write proves of a node that a request saw, which was sent at `seen_at` or later (I3). A
-    /// proof of after that says nothing about the node: others may have deleted it, while whoever looked was kept from going on.
+    /// What the session's newest proven write proves of a node that a request saw, which was sent
+    /// at `seen_at` or later (I3). A proof of after that says nothing about the node: others may
+    /// have deleted it, while whoever looked was kept from going on.
     pub(crate) fn proof(&self, seen_at: Stamp) -> GrantProof {
         let base = self.base();
         let is_of_before = base.since(&seen_at).is_zero();
@@ -151,7 +153,8 @@ impl Session {
         }
     }
 
-    /// The leader's time now, later by the time of a request at most; `None` before the first heartbeat.
+    /// The leader's time now, later by the time of a request at most; `None` before the first
+    /// heartbeat.
     pub(crate) fn leader_now(&self) -> Option<LeaderTime> {
         let (written, sent_at) = self.proofs.lock().leader?;
         Some(written.plus(self.clock.stamp().since(&sent_at)))
@@ -178,7 +181,8 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Makes a session's own node. Gives its owner, which is the session, and when it was made if that was just now.
+/// Makes a session's own node. Gives its owner, which is the session, and when it was made if that
+/// was just now.
 async fn make_own(driver: &dyn Driver, own: &str) -> Result<(i64, Option<LeaderTime>), Error> {
     let what = "make the session's own node";
     for _ in 0..TRIES {
@@ -198,8 +202,8 @@ async fn make_own(driver: &dyn Driver, own: &str) -> Result<(i64, Option<LeaderT
     Err(Fault::NoNode.into_error(what))
 }
 
-/// Only containers, where the driver can: the server deletes them some time after their last child went, so that old keys
-/// leave nothing behind.
+/// Only containers, where the driver can: the server deletes them some time after their last child
+/// went, so that old keys leave nothing behind.
 async fn make_parents(driver: &dyn Driver, path: &str) -> Result<(), Error> {
     let mut missing = vec![path];
     while let Some(next) = missing.last().copied() {

@@ -1,12 +1,13 @@
 //! [`SessionThread`]: the thread that keeps the session.
 //!
-//! The connection, its driver and the heartbeat have a thread and a runtime of their own. Therefore no busy worker, blocking
-//! closure or ended runtime of a caller can delay a heartbeat or end the session of all locks. Callers send their requests to
-//! the connection from their own threads.
+//! The connection, its driver and the heartbeat have a thread and a runtime of their own. Therefore
+//! no busy worker, blocking closure or ended runtime of a caller can delay a heartbeat or end the
+//! session of all locks. Callers send their requests to the connection from their own threads.
 //!
-//! When the store ends, the session is closed, and the server deletes its nodes at once. The exception is a session that still
-//! holds a lock: a hold that nobody released may have an effect on its way, and must keep the others out for its time (I5).
-//! Then only the connection ends, and the server deletes the nodes when the session's time-out has passed.
+//! When the store ends, the session is closed, and the server deletes its nodes at once. The
+//! exception is a session that still holds a lock: a hold that nobody released may have an effect
+//! on its way, and must keep the others out for its time (I5). Then only the connection ends, and
+//! the server deletes the nodes when the session's time-out has passed.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -23,7 +24,8 @@ use super::session_state::SessionState;
 use super::{acquire, opening};
 use crate::model::error::Error;
 
-/// The pause after the first session that could not be opened or did not last; it doubles up to [`LONGEST_PAUSE`].
+/// The pause after the first session that could not be opened or did not last; it doubles up to
+/// [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// A session that lasted for this long is opened again at once.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -51,12 +53,14 @@ impl SessionThread {
     /// Starts the thread.
     pub(crate) fn start(runtime: Runtime, client: Arc<ZooKeeperClient>) -> Result<Self, Error> {
         let (stop, stopped) = oneshot::channel();
-        // The thread gets its runtime once it is there: a runtime may not be dropped by a caller inside of another one.
+        // The thread gets its runtime once it is there: a runtime may not be dropped by a caller
+        // inside of another one.
         let (give, taken) = mpsc::channel::<Runtime>();
         let live = move || {
             let Ok(runtime) = taken.recv() else { return };
             let left = runtime.block_on(run(&client, stopped));
-            // First the connection, with its runtime: a driver that is dropped while its runtime runs closes its session.
+            // First the connection, with its runtime: a driver that is dropped while its runtime
+            // runs closes its session.
             drop(runtime);
             drop(left);
         };
@@ -104,8 +108,8 @@ async fn run(client: &ZooKeeperClient, mut stopped: oneshot::Receiver<()>) -> Op
                 let session = Arc::new(session);
                 let opened_at = client.clock.stamp();
                 let ended = unless(&mut stopped, serve(client, &session)).await;
-                // Published before it is closed: no request finds a session that is about to end, or waits for another when the store
-                // ends, and so in its claim's turn.
+                // Published before it is closed: no request finds a session that is about to end,
+                // or waits for another when the store ends, and so in its claim's turn.
                 let over = ended.is_none().then(closed);
                 client.state.set(SessionState::Opening(over));
                 if ended.is_none() && acquire::leave(client, &session, CLOSING).await {
@@ -224,7 +228,8 @@ mod tests {
 
     use super::*;
 
-    /// When sessions were opened within a while, as spans since the first, where each lasts for so long.
+    /// When sessions were opened within a while, as spans since the first, where each lasts for so
+    /// long.
     async fn opened(lasts: Duration, within: Duration) -> Vec<Duration> {
         let manual = ManualClock::new();
         let clock = Clock::from(manual.clone());

@@ -1,6 +1,8 @@
-//! [`Servers`]: the seam at which a test puts a model of an ensemble in the place of the servers (feature `testing`).
+//! [`Servers`]: the seam at which a test puts a model of an ensemble in the place of the servers
+//! (feature `testing`).
 //!
-//! A model implements [`Driver`] for one session and [`Servers`] for what opens them. Everything above it is the shipped code.
+//! A model implements [`Driver`] for one session and [`Servers`] for what opens them. Everything
+//! above it is the shipped code.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,14 +15,15 @@ pub use super::drivers::{
 
 /// What opens sessions with a model of an ensemble.
 pub trait Servers: Debug + Send + Sync + 'static {
-    /// Opens a session with this time-out, which must be granted as it is. Dropped, it opens none, or one that ends with its time-out.
+    /// Opens a session with this time-out, which must be granted as it is. Dropped, it opens none,
+    /// or one that ends with its time-out.
     fn connect(
         &self,
         timeout: Duration,
         ending: Ending,
     ) -> BoxFuture<'_, Result<Box<dyn Driver>, Fault>>;
 
-    /// Ends every connection that it made without a word, as the end of their runtime does. The sessions are left to their
-    /// time-outs.
+    /// Ends every connection that it made without a word, as the end of their runtime does. The
+    /// sessions are left to their time-outs.
     fn disconnect(&self);
 }

@@ -23,8 +23,9 @@ use crate::store::{
 
 /// Locks in Apache ZooKeeper, over one session (feature `zookeeper`).
 ///
-/// Cloning is cheap; all clones share the session. It ends when it is closed or the last clone is dropped. A hold that was not
-/// released keeps the others out for its session's time-out, also after that.
+/// Cloning is cheap; all clones share the session. It ends when it is closed or the last clone is
+/// dropped. A hold that was not released keeps the others out for its session's time-out, also
+/// after that.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperStore {
     pub(super) client: Arc<ZooKeeperClient>,
@@ -34,12 +35,14 @@ pub struct ZooKeeperStore {
 }
 
 impl ZooKeeperStore {
-    /// Opens a session with the ensemble of a [URL](ZooKeeperOptions::parse), counted by the machine's clocks.
+    /// Opens a session with the ensemble of a [URL](ZooKeeperOptions::parse), counted by the
+    /// machine's clocks.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a URL that breaks a rule, or a session time-out that the server shortened below four ticks; `Denied`
-    /// if access rights forbid it; `Unavailable` if no server answers within the session time-out.
+    /// `Invalid` for a URL that breaks a rule, or a session time-out that the server shortened
+    /// below four ticks; `Denied` if access rights forbid it; `Unavailable` if no server answers
+    /// within the session time-out.
     ///
     /// # Cancel safety
     ///
@@ -48,8 +51,8 @@ impl ZooKeeperStore {
         Self::open(ZooKeeperOptions::parse(url)?, Clock::system()?).await
     }
 
-    /// Opens a session. Proofs are [stamped](crate::store::GrantProof::sent_at) by `clock`, which has to be the clock of the
-    /// store's user.
+    /// Opens a session. Proofs are [stamped](crate::store::GrantProof::sent_at) by `clock`, which
+    /// has to be the clock of the store's user.
     ///
     /// # Errors
     ///
@@ -77,8 +80,9 @@ impl ZooKeeperStore {
         })
     }
 
-    /// A store over a model of an ensemble, on the runtime of the caller, without a thread of its own. It does not wait for its first
-    /// session, whose time-out must be the one that `options` ask for.
+    /// A store over a model of an ensemble, on the runtime of the caller, without a thread of its
+    /// own. It does not wait for its first session, whose time-out must be the one that `options`
+    /// ask for.
     ///
     /// # Errors
     ///
@@ -104,12 +108,14 @@ impl ZooKeeperStore {
         })
     }
 
-    /// Who holds a key and who waits for it, whatever client they use: the holder first, then in the order in which they
-    /// asked. The token of one that waits is the token that its grant will have.
+    /// Who holds a key and who waits for it, whatever client they use: the holder first, then in
+    /// the order in which they asked. The token of one that waits is the token that its grant will
+    /// have.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a key that does not suit the tree; `Unavailable` or `InDoubt` if the ensemble does not answer.
+    /// `Invalid` for a key that does not suit the tree; `Unavailable` or `InDoubt` if the ensemble
+    /// does not answer.
     ///
     /// # Cancel safety
     ///

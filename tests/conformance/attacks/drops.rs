@@ -1,4 +1,5 @@
-//! Calls that are dropped at any await, before and after the answer that they waited for has arrived.
+//! Calls that are dropped at any await, before and after the answer that they waited for has
+//! arrived.
 
 use std::pin::pin;
 use std::task::Poll;

@@ -1,4 +1,5 @@
-//! Attacks on the stores with files and real servers: what is dropped, revoked, lost or resolved at an awkward moment.
+//! Attacks on the stores with files and real servers: what is dropped, revoked, lost or resolved at
+//! an awkward moment.
 
 mod doubts;
 mod drops;

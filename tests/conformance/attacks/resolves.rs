@@ -42,8 +42,8 @@ async fn resolved(fence: &impl Resolve, doubt: &Doubt) -> Resolution {
     panic!("never known: {doubt:?}");
 }
 
-/// One commit, and callers that resolve it meanwhile, after so many turns of the others. What all of them were told, and the run
-/// said, if it knows.
+/// One commit, and callers that resolve it meanwhile, after so many turns of the others. What all
+/// of them were told, and the run said, if it knows.
 async fn race<E: Debug, F: Future<Output = Result<(), RunError<(), E>>>>(
     other: &impl Resolve,
     turns: u64,

@@ -1,6 +1,7 @@
 //! The rows of the table of outcomes, each run in both modes.
 //!
-//! `rows.rs` is compiled once for each mode. The macros are the difference: how work runs, commits and takes a step.
+//! `rows.rs` is compiled once for each mode. The macros are the difference: how work runs, commits
+//! and takes a step.
 
 #![allow(
     clippy::duplicate_mod,

@@ -1,9 +1,10 @@
 //! loom's atomics, in the shape of `src/lease/atomics.rs`.
 //!
-//! loom remembers only the *last* access of each cell when it looks for the next order to try: a thread that loads a
-//! cell and then exchanges it hides an earlier load of another thread, and fences it does not count as accesses at
-//! all. So each access here takes a turn first, a relaxed addition that all threads share. It orders nothing for the
-//! memory model, and it makes loom try every order.
+//! loom remembers only the *last* access of each cell when it looks for the next order to try: a
+//! thread that loads a cell and then exchanges it hides an earlier load of another thread, and
+//! fences it does not count as accesses at all. So each access here takes a turn first, a relaxed
+//! addition that all threads share. It orders nothing for the memory model, and it makes loom try
+//! every order.
 
 use loom::sync::atomic as inner;
 pub(crate) use loom::sync::atomic::Ordering;
@@ -21,7 +22,8 @@ pub(crate) fn begin() {
     take_turn();
 }
 
-/// loom takes `SeqCst` accesses for `AcqRel`; its fence has the total order that the standard gives to both.
+/// loom takes `SeqCst` accesses for `AcqRel`; its fence has the total order that the standard gives
+/// to both.
 pub(crate) fn total_order() {
     take_turn();
     inner::fence(Ordering::SeqCst);

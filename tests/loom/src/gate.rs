@@ -8,7 +8,8 @@ use crate::{Arc, beside, every_order};
 struct Hold {
     gate: Gate,
     slots: Vec<RunSlot>,
-    /// What the lock protects. loom fails the model if two threads touch it without an order between them.
+    /// What the lock protects. loom fails the model if two threads touch it without an order
+    /// between them.
     resource: UnsafeCell<()>,
 }
 

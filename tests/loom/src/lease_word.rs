@@ -49,8 +49,8 @@ fn reader(words: &Arc<Words>, lane: usize) -> (Arc<AtomicBool>, JoinHandle<()>) 
     (reported, reader)
 }
 
-/// One reader sees the end and reports it. From then on no reader may see the lease live, on whichever lane, though its own
-/// clock shows an earlier time and a renewal is under way.
+/// One reader sees the end and reports it. From then on no reader may see the lease live, on
+/// whichever lane, though its own clock shows an earlier time and a renewal is under way.
 fn a_lapse_seen_on(seen_on: usize, looked_at_on: usize) {
     every_order(move || {
         let words = lease();

@@ -1,11 +1,13 @@
 //! Every interleaving of the lease word and of the gate, on the very sources that are shipped.
 //!
-//! `src/lease/words.rs` and `src/lease/runs.rs` import their atomics from `super::atomics`; here that name stands for
-//! loom's. The models are small on purpose: two or three threads, a handful of steps, so that all orders of them are
-//! tried, the stale reads that the memory model allows included.
+//! `src/lease/words.rs` and `src/lease/runs.rs` import their atomics from `super::atomics`; here
+//! that name stands for loom's. The models are small on purpose: two or three threads, a handful of
+//! steps, so that all orders of them are tried, the stale reads that the memory model allows
+//! included.
 //!
-//! The clock is an argument of the lease word. Threads that bring different times stand for readers of which one was
-//! stalled between its clock read and its look, and for lanes of which one lapses before the others.
+//! The clock is an argument of the lease word. Threads that bring different times stand for readers
+//! of which one was stalled between its clock read and its look, and for lanes of which one lapses
+//! before the others.
 
 #![allow(clippy::unwrap_used, reason = "a failing model is a failing test")]
 
@@ -23,7 +25,8 @@ use loom::thread::JoinHandle;
 /// How often a model may take the processor from a thread that could go on.
 const PREEMPTIONS: usize = 2;
 
-/// Runs every order of `model` and fails if there was only one: a model without a race proves nothing.
+/// Runs every order of `model` and fails if there was only one: a model without a race proves
+/// nothing.
 fn every_order(model: impl Fn() + Send + Sync + 'static) {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! tokio's paused clock jumps to the next timer as soon as nothing else is ready. A lease is counted by the machine's clocks, and
-//! so is a wait: a paused clock ends neither.
+//! tokio's paused clock jumps to the next timer as soon as nothing else is ready. A lease is
+//! counted by the machine's clocks, and so is a wait: a paused clock ends neither.
 
 #[cfg(test)]
 mod tests {

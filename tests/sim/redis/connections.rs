@@ -114,7 +114,8 @@ impl State {
         self.send_part(number, OUT, part);
     }
 
-    /// The kernel of a process that was killed ends its connections. Its runtime would drop them in any order.
+    /// The kernel of a process that was killed ends its connections. Its runtime would drop them in
+    /// any order.
     pub(crate) fn crashed(&mut self, node: usize) {
         let now_living = self.lives[node];
         let known = self.redis().connections.iter();
@@ -229,7 +230,8 @@ impl State {
         self.touched.insert(node);
     }
 
-    /// The client learns at once that nothing arrives any more, and the server forgets the connection.
+    /// The client learns at once that nothing arrives any more, and the server forgets the
+    /// connection.
     fn reset(&mut self, number: u64) {
         let redis = self.redis();
         redis.server.forget(number);

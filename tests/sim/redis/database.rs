@@ -1,4 +1,5 @@
-//! [`Database`]: the commands that read and write keys, and those that tell about the server. A script may ask them all.
+//! [`Database`]: the commands that read and write keys, and those that tell about the server. A
+//! script may ask them all.
 
 use super::keys::{Field, Keys, Value};
 use super::resp::Reply;

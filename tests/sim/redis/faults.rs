@@ -1,5 +1,5 @@
-//! What happens to the server: paused, killed and restarted, its connections ended, its scripts or its data removed. Nothing of it in
-//! the calm.
+//! What happens to the server: paused, killed and restarted, its connections ended, its scripts or
+//! its data removed. Nothing of it in the calm.
 
 use std::collections::VecDeque;
 

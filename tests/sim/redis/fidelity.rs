@@ -1,5 +1,6 @@
-//! The simulated server beside a real one: both run the scripts of the store in the same random order, and must answer the same and have
-//! the same keys in the end. The simulated one has the time of the real one, so times may differ by what a call takes.
+//! The simulated server beside a real one: both run the scripts of the store in the same random
+//! order, and must answer the same and have the same keys in the end. The simulated one has the
+//! time of the real one, so times may differ by what a call takes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -314,7 +315,8 @@ fn step(pair: &mut Pair, dice: &mut Dice) {
             pair.same(&["SCRIPT", "EXISTS", &hash]);
         }
         22 => {
-            // A place or a hold ends, or another client takes the lock, or a key is of a wrong type.
+            // A place or a hold ends, or another client takes the lock, or a key is of a wrong
+            // type.
             match dice.below(6) {
                 5 => pair.same(&["ZADD", &beside(lock, "watchers"), "0", &owner]),
                 0 => pair.same(&["PEXPIRE", lock, "0"]),
@@ -429,7 +431,8 @@ fn a_simulated_server_answers_as_a_real_one() {
         judge(&mut pair, wait);
         for _ in 0..STEPS {
             step(&mut pair, &mut dice);
-            // A claim that was called holds for little more, and a machine that stalls may reach its end.
+            // A claim that was called holds for little more, and a machine that stalls may reach
+            // its end.
             if begin.elapsed() > AT_MOST {
                 break;
             }

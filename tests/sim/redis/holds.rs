@@ -1,4 +1,5 @@
-//! [`Holds`]: what the judges know of the holds in the server: read from its keys, and from what it forgot.
+//! [`Holds`]: what the judges know of the holds in the server: read from its keys, and from what it
+//! forgot.
 
 use std::collections::BTreeMap;
 
@@ -155,7 +156,8 @@ impl Redis {
         None
     }
 
-    /// The data are replaced by `change`. True if what was held is forgotten, or kept for a shorter time.
+    /// The data are replaced by `change`. True if what was held is forgotten, or kept for a shorter
+    /// time.
     pub(super) fn lose(&mut self, now: u64, change: impl FnOnce(&mut Self)) -> bool {
         let millis = self.millis(now);
         let keys = &self.server.database.keys;
@@ -189,7 +191,8 @@ impl Redis {
 }
 
 impl State {
-    /// What a judge learns from what the command of a process published: the next in line may have been granted by it.
+    /// What a judge learns from what the command of a process published: the next in line may have
+    /// been granted by it.
     pub(super) fn redis_published(&mut self, node: usize) {
         let now = self.now;
         for (_, message) in std::mem::take(&mut self.redis().server.published) {

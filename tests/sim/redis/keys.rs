@@ -1,4 +1,5 @@
-//! [`Keys`]: the keys of a server: strings, hashes and sorted sets, each with an end in milliseconds.
+//! [`Keys`]: the keys of a server: strings, hashes and sorted sets, each with an end in
+//! milliseconds.
 
 use std::collections::BTreeMap;
 

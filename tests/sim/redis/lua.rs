@@ -1,4 +1,5 @@
-//! [`run`]: a script of the store, unchanged, in Lua 5.1, as a server runs it: at one instant, by itself.
+//! [`run`]: a script of the store, unchanged, in Lua 5.1, as a server runs it: at one instant, by
+//! itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,8 +9,8 @@ use mlua::{Function, Lua, Table, Value};
 use super::database::Database;
 use super::resp::Reply;
 
-/// What a script sees beside the libraries of Lua: an error of `redis.call` is a table, and ends the script unless it catches it. A name
-/// that nobody defined is an error, as in a server.
+/// What a script sees beside the libraries of Lua: an error of `redis.call` is a table, and ends
+/// the script unless it catches it. A name that nobody defined is an error, as in a server.
 const PRELUDE: &str = r"
 local ask = ...
 redis = {
@@ -48,11 +49,12 @@ thread_local! {
     static DATABASE: RefCell<Option<Database>> = const { RefCell::new(None) };
 }
 
-/// How many texts a machine keeps. Texts say which server they are for, so each world brings its own, and Lua has room for some
-/// thousands.
+/// How many texts a machine keeps. Texts say which server they are for, so each world brings its
+/// own, and Lua has room for some thousands.
 const TEXTS_AT_MOST: usize = 256;
 
-/// Runs a script over a database. A thread keeps the texts that it has compiled, up to [`TEXTS_AT_MOST`].
+/// Runs a script over a database. A thread keeps the texts that it has compiled, up to
+/// [`TEXTS_AT_MOST`].
 pub(crate) fn run(
     database: &mut Database,
     hash: &str,

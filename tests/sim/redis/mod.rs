@@ -1,9 +1,10 @@
-//! A simulated Redis server below the shipped [`RedisStore`], at the bytes of its connections. It runs the scripts of the store
-//! unchanged.
+//! A simulated Redis server below the shipped [`RedisStore`], at the bytes of its connections. It
+//! runs the scripts of the store unchanged.
 //!
-//! A connection keeps its order: what is delayed delays what follows it, and what is lost is lost with everything after it. Only what
-//! comes over different connections can pass each other. The server executes what arrives, whether or not anybody still waits, by a
-//! clock of its own, which may be fast. It is paused, killed, and restarted with what its persistence kept.
+//! A connection keeps its order: what is delayed delays what follows it, and what is lost is lost
+//! with everything after it. Only what comes over different connections can pass each other. The
+//! server executes what arrives, whether or not anybody still waits, by a clock of its own, which
+//! may be fast. It is paused, killed, and restarted with what its persistence kept.
 //!
 //! [`RedisStore`]: leasehold::redis::RedisStore
 
@@ -107,7 +108,8 @@ impl Redis {
         let millis = (self.micros(now) / 1_000) as i64;
         let live = self.server.database.keys.live(millis);
         let names = live.map(|(name, _)| String::from_utf8_lossy(name).into_owned());
-        // The counter and the marker are one of each for all locks, and a claim that was withdrawn is refused for a while.
+        // The counter and the marker are one of each for all locks, and a claim that was withdrawn
+        // is refused for a while.
         let is_of_locks =
             |name: &String| !name.starts_with("{leasehold}:") && !name.contains("}:gone:");
         let of_locks: Vec<_> = names.filter(is_of_locks).collect();

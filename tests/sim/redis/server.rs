@@ -1,4 +1,5 @@
-//! [`Server`]: one run of a server: its database, the scripts that it knows, and who is subscribed to what.
+//! [`Server`]: one run of a server: its database, the scripts that it knows, and who is subscribed
+//! to what.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

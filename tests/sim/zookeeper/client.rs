@@ -1,7 +1,8 @@
 //! [`Client`]: the task that keeps one session connected, as the crate `zookeeper-client` does it.
 //!
-//! It gives a connection up that is silent for two fifths of the time-out, and the session after seven fifths. What was sent is then
-//! in doubt; what was not waits for the next connection, and so do watches.
+//! It gives a connection up that is silent for two fifths of the time-out, and the session after
+//! seven fifths. What was sent is then in doubt; what was not waits for the next connection, and so
+//! do watches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

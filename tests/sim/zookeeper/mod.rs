@@ -1,12 +1,15 @@
-//! A model of a ZooKeeper ensemble: a leader and two followers, below the shipped [`ZooKeeperStore`].
+//! A model of a ZooKeeper ensemble: a leader and two followers, below the shipped
+//! [`ZooKeeperStore`].
 //!
-//! It keeps what the store relies on, and as little more as real servers do. Writes get their order from the leader and need a
-//! majority. A follower reads from what it has applied, and is behind. The leader alone judges sessions, in ticks of its own clock, and
-//! learns that a session of a follower is alive only from the follower's answers to its pings, every half tick, from a session
-//! that is opened, and from one that is taken over. A new leader counts every session from its own begin.
+//! It keeps what the store relies on, and as little more as real servers do. Writes get their order
+//! from the leader and need a majority. A follower reads from what it has applied, and is behind.
+//! The leader alone judges sessions, in ticks of its own clock, and learns that a session of a
+//! follower is alive only from the follower's answers to its pings, every half tick, from a session
+//! that is opened, and from one that is taken over. A new leader counts every session from its own
+//! begin.
 //!
-//! The assumption of `src/zookeeper/store/proof.rs` holds here, and nothing beyond it: pings reach a follower within a tick of
-//! each other, or the connection is over.
+//! The assumption of `src/zookeeper/store/proof.rs` holds here, and nothing beyond it: pings reach
+//! a follower within a tick of each other, or the connection is over.
 //!
 //! [`ZooKeeperStore`]: leasehold::zookeeper::ZooKeeperStore
 
@@ -64,7 +67,8 @@ pub(crate) struct Ensemble {
     connections: BTreeMap<u64, Connection>,
     last_connection: u64,
     last_link: u64,
-    /// The node that was made in the same write in which another was deleted: it keeps the others out in its place.
+    /// The node that was made in the same write in which another was deleted: it keeps the others
+    /// out in its place.
     barriers: BTreeMap<i64, i64>,
     /// From then on nothing ticks any more.
     pub(crate) stops_at: u64,
@@ -102,7 +106,8 @@ impl Ensemble {
         }
     }
 
-    /// For how much true time the servers keep everybody out for the hold with a token at least, if they hear nothing more.
+    /// For how much true time the servers keep everybody out for the hold with a token at least, if
+    /// they hear nothing more.
     pub(crate) fn kept(&self, token: u64, now: u64) -> u64 {
         let mut czxid = i64::try_from(token).unwrap_or_default();
         let mut owner = self.head.owner_of(czxid);

@@ -1,4 +1,5 @@
-//! The servers, and the connections from followers to their leader: first in, first out, slow, cut off.
+//! The servers, and the connections from followers to their leader: first in, first out, slow, cut
+//! off.
 
 use std::collections::BTreeSet;
 

@@ -272,7 +272,8 @@ impl Tree {
         self.nodes.get(path).is_none_or(|node| node.mzxid > zxid)
     }
 
-    /// The session of the node that was made by this write; zero for a node without one, `None` if there is no such node.
+    /// The session of the node that was made by this write; zero for a node without one, `None` if
+    /// there is no such node.
     pub(crate) fn owner_of(&self, czxid: i64) -> Option<i64> {
         let mut nodes = self.nodes.values();
         nodes

@@ -1,6 +1,8 @@
-//! The SQL fence over sqlx: how to send the statements of [`leasehold::fence::sql`] with a driver of your own.
+//! The SQL fence over sqlx: how to send the statements of [`leasehold::fence::sql`] with a driver
+//! of your own.
 //!
-//! Copy what you need. The crate has no code for sqlx, because a type of sqlx in its signatures would tie their versions together.
+//! Copy what you need. The crate has no code for sqlx, because a type of sqlx in its signatures
+//! would tie their versions together.
 
 pub mod postgres;
 pub mod sqlite;

@@ -15,8 +15,9 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 const WAIT: Duration = Duration::from_secs(5);
 /// How long the standbys are waited for after a commit that they should have confirmed.
 const CONFIRM: Duration = Duration::from_secs(1);
-/// Whether so many standbys as the server waits for have all that it has written. A commit whose wait for them was cancelled is answered
-/// without an error, with a notice that sqlx does not pass on. The role needs `pg_monitor` to see the standbys.
+/// Whether so many standbys as the server waits for have all that it has written. A commit whose
+/// wait for them was cancelled is answered without an error, with a notice that sqlx does not pass
+/// on. The role needs `pg_monitor` to see the standbys.
 const CONFIRMED: &str = r"
     SELECT names = '' OR (SELECT count(*) FROM pg_stat_replication
         WHERE sync_state IN ('sync', 'quorum') AND flush_lsn >= pg_current_wal_flush_lsn())
@@ -27,7 +28,8 @@ const CONFIRMED: &str = r"
 fn judged(phase: Phase, error: sqlx::Error) -> EffectError {
     match judge(phase, code(&error).as_deref()) {
         Verdict::Fenced => EffectError::Fenced { seen: None },
-        // Whether the fence shows a larger token is left out here: nothing was applied in either case.
+        // Whether the fence shows a larger token is left out here: nothing was applied in either
+        // case.
         Verdict::NotApplied | Verdict::NotAppliedOrFenced => EffectError::not_applied(error),
         _ => EffectError::unknown(error),
     }
@@ -38,7 +40,8 @@ fn code(error: &sqlx::Error) -> Option<String> {
     answer.code().map(Into::into)
 }
 
-/// Whether the work sent `COMMIT` or `ROLLBACK` itself. What it sent after that stays, whatever became of the name.
+/// Whether the work sent `COMMIT` or `ROLLBACK` itself. What it sent after that stays, whatever
+/// became of the name.
 fn has_ended_its_transaction(error: &(dyn std::error::Error + 'static)) -> bool {
     let error = error.downcast_ref::<sqlx::Error>();
     error.and_then(code).as_deref() == Some("LH003")
@@ -83,10 +86,12 @@ where
 {
     let clock = Clock::system().map_err(EffectError::not_applied)?;
     let left = || permit.not_after.since(&clock.stamp());
-    // It ends while the run can still be given its proof that nothing was applied. A transaction that is dropped is rolled back.
+    // It ends while the run can still be given its proof that nothing was applied. A transaction
+    // that is dropped is rolled back.
     let prepared = prepare(pool, permit, doubt, work, left);
     let sql = match clock.timeout(left() * 9 / 10, prepared).await {
-        // Nothing may come between this check and `COMMIT`: the process may have been stopped for a long time.
+        // Nothing may come between this check and `COMMIT`: the process may have been stopped for a
+        // long time.
         Some(Ok(sql)) if !left().is_zero() => sql,
         Some(Err(error)) => return Err(error),
         _ => {
@@ -102,7 +107,8 @@ where
     Ok(Applied::fenced())
 }
 
-/// All that comes before `COMMIT`. What fails here is not applied, unless the work ended the transaction.
+/// All that comes before `COMMIT`. What fails here is not applied, unless the work ended the
+/// transaction.
 async fn prepare<F>(
     pool: &PgPool,
     permit: &CommitPermit,
@@ -122,11 +128,13 @@ where
         .bind(millis(permit.remaining + Duration::from_secs(1)));
     let entered = enter.fetch_one(&mut *sql).await;
     let entered = entered.map_err(|error| judged(Phase::Enter, error))?;
-    // The end of the lease by the server's clock: the server refuses a `COMMIT` that it executes later.
+    // The end of the lease by the server's clock: the server refuses a `COMMIT` that it executes
+    // later.
     let now: i64 = entered.get(0);
     let until = now + i64::try_from(left().as_micros()).unwrap_or(i64::MAX / 2);
     let worked = work(&mut sql).await;
-    // Before the next await: after the lease a commit call is not polled again, and its run is in doubt.
+    // Before the next await: after the lease a commit call is not polled again, and its run is in
+    // doubt.
     if left().is_zero() {
         let error = "the lease was over before the work was; COMMIT was not sent";
         return Err(EffectError::not_applied(error));
@@ -140,7 +148,8 @@ where
     }
 }
 
-/// Deletes old names after about one commit of 256: the end of a name is random. A failure is of no harm: another commit does it.
+/// Deletes old names after about one commit of 256: the end of a name is random. A failure is of no
+/// harm: another commit does it.
 async fn sweep_now_and_then(pool: &PgPool, doubt: &Doubt) {
     if doubt.txn_id.to_string().ends_with("00") {
         let _ = sqlx::query(postgres::SWEEP).execute(pool).await;

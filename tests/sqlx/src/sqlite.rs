@@ -8,7 +8,8 @@ use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction};
 
 use crate::Work;
 
-/// Tie it to the lock with `Lock::fence`, and commit with `tx.commit_with(move |permit| fence.commit(permit, work))`.
+/// Tie it to the lock with `Lock::fence`, and commit with
+/// `tx.commit_with(move |permit| fence.commit(permit, work))`.
 #[derive(Clone, Debug)]
 pub struct SqliteFence(SqlitePool);
 

@@ -66,7 +66,8 @@ async fn the_statements_do_over_sqlx_what_they_do_over_tokio_postgres() {
     let void = run(&pool, 1, TAKE, true).await;
     assert!(matches!(void, Err(RunError::RolledBack { .. })), "{void:?}");
 
-    // COMMIT of an aborted transaction would answer without an error; the last statement before it does not.
+    // COMMIT of an aborted transaction would answer without an error; the last statement before it
+    // does not.
     let aborted = run(&pool, 1, "SELECT 1 / 0", false).await;
     assert!(
         matches!(aborted, Err(RunError::RolledBack { .. })),
@@ -85,7 +86,8 @@ async fn the_statements_do_over_sqlx_what_they_do_over_tokio_postgres() {
     assert_eq!(cents(), "90");
 }
 
-/// A bank with one account, and a commit that takes ten from it after `before` has blocked the thread.
+/// A bank with one account, and a commit that takes ten from it after `before` has blocked the
+/// thread.
 async fn take(
     server: &PgServer,
     ttl: Duration,

@@ -1,4 +1,5 @@
-//! [`Resource`]: where the counter is. A file that nothing protects, or a value behind the fence of the lock's own store.
+//! [`Resource`]: where the counter is. A file that nothing protects, or a value behind the fence of
+//! the lock's own store.
 
 mod file;
 mod postgres;

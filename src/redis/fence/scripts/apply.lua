@@ -1,12 +1,17 @@
--- Behind fence.lua and names.lua. Applies a batch of commands under the tokens of one or more locks, or none of it. A script that
--- fails half-way is not rolled back, so every command is checked before the first write, against the key as the earlier commands will
+-- Behind fence.lua and names.lua. Applies a batch of commands under the tokens of one or more
+-- locks, or none of it. A script that
+-- fails half-way is not rolled back, so every command is checked before the first write, against
+-- the key as the earlier commands will
 -- leave it.
 --
 -- KEYS: records and order of the names, the fence of each lock, then the key of each command
--- ARGV: how far ahead of the server's time a token may be (us), and a name (ms), for how long a name is kept (ms), the name of this
---       batch, when it was made (ms), count of locks, the token of each lock, then for each command: kind of key that it needs, count
+-- ARGV: how far ahead of the server's time a token may be (us), and a name (ms), for how long a
+--       name is kept (ms), the name of this
+--       batch, when it was made (ms), count of locks, the token of each lock, then for each
+--       command: kind of key that it needs, count
 --       of its words, its words
--- Answers: applied | again | void | reused | untimely | fenced seen | implausible now | foreign | invalid index why |
+-- Answers: applied | again | void | reused | untimely | fenced seen | implausible now | foreign |
+--          invalid index why |
 --          broken index error
 local unpack = unpack or table.unpack
 local LIMIT = 9007199254740991
@@ -15,7 +20,8 @@ local records, order, kept, name, made = KEYS[1], KEYS[2], tonumber(ARGV[3]), AR
 local locks = tonumber(ARGV[6])
 local first_word = 7 + locks
 
--- The batch's identity. Its words may hold anything, so their lengths mark where each ends; the keys are among them.
+-- The batch's identity. Its words may hold anything, so their lengths mark where each ends; the
+-- keys are among them.
 local lengths = {}
 for i = first_word, #ARGV do
   lengths[#lengths + 1] = #ARGV[i]
@@ -35,7 +41,8 @@ elseif applied then
   end
   return {'reused'}
 end
--- The names are beside the first lock. If the record of this one may have been deleted, the batch may have been applied. So this is checked
+-- The names are beside the first lock. If the record of this one may have been deleted, the batch
+-- may have been applied. So this is checked
 -- before the fences, whose refusal would prove that it was not.
 local is_known, newest_name = seen_at(KEYS[3])
 if not is_known then
@@ -55,7 +62,8 @@ for i = 1, locks do
   fences[i] = {token, i == 1 and math.max(newest, made) or newest}
 end
 
--- The state of each key when its turn comes: its kind, whether its present content is gone, and the texts that the batch
+-- The state of each key when its turn comes: its kind, whether its present content is gone, and the
+-- texts that the batch
 -- writes by key and field ('' for a plain key).
 local kinds, is_new, texts = {}, {}, {}
 
@@ -160,7 +168,8 @@ forget(records, order, name, time[1] * 1000 - kept)
 for i, words in ipairs(commands) do
   local answer = redis.pcall(unpack(words))
   if type(answer) == 'table' and answer.err then
-    -- When it is sent again, it does not count as applied, and its first commands are not done twice.
+    -- When it is sent again, it does not count as applied, and its first commands are not done
+    -- twice.
     redis.call('HSET', records, name, digest .. ' broken ' .. (i - 1) .. ' ' .. answer.err)
     return {'broken', i - 1, answer.err}
   end

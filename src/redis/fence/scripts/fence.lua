@@ -1,4 +1,5 @@
--- What a fence answers to a token, for all scripts. Its key has the largest token that it has seen, and the time of the newest name
+-- What a fence answers to a token, for all scripts. Its key has the largest token that it has seen,
+-- and the time of the newest name
 -- of a batch under its lock, if there was any.
 local time = redis.call('TIME')
 
@@ -6,7 +7,8 @@ local function set_fence(fence, token, newest)
   redis.call('SET', fence, newest > 0 and string.format('%.0f %.0f', token, newest) or string.format('%.0f', token))
 end
 
--- The largest token that the fence has seen, and the time of the newest name; or nothing, and the answer to a token that it refuses.
+-- The largest token that the fence has seen, and the time of the newest name; or nothing, and the
+-- answer to a token that it refuses.
 -- `token` is nil if nobody asks to enter.
 local function seen_at(fence, token, ahead)
   local record = redis.call('GET', fence)

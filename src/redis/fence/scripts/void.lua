@@ -1,7 +1,8 @@
 -- Behind fence.lua and names.lua. Claims the name of a commit as void, unless the name exists.
 --
 -- KEYS: records and order of the names, the fence of the first lock
--- ARGV: how far ahead of the server's time a name may be (ms), for how long it is kept (ms), the name, when it was made (ms)
+-- ARGV: how far ahead of the server's time a name may be (ms), for how long it is kept (ms), the
+--       name, when it was made (ms)
 -- Answers: applied | void | broken index why | old | ahead | foreign
 local records, order, fence, name, made = KEYS[1], KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4])
 local applied = redis.call('HGET', records, name)

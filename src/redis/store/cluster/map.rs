@@ -1,4 +1,5 @@
-//! [`Map`]: which node has which slot, as a node reports it. Reads `CLUSTER SLOTS`, without side effects.
+//! [`Map`]: which node has which slot, as a node reports it. Reads `CLUSTER SLOTS`, without side
+//! effects.
 
 use std::fmt;
 
@@ -14,7 +15,8 @@ pub(in super::super) struct Address {
 }
 
 impl Address {
-    /// Reads `host:port`. Without a host it is that of the node that reports it. An IPv6 address has no brackets there.
+    /// Reads `host:port`. Without a host it is that of the node that reports it. An IPv6 address
+    /// has no brackets there.
     pub(super) fn parse(text: &str, reported_by: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::read(

@@ -1,8 +1,8 @@
 //! [`Cluster`]: the known nodes, which of them has which slot, and how the map is read again.
 //!
-//! The map is only a hint: a node that is asked for a slot of another refuses, and names the other. So one slot that moved is
-//! learned from the refusal, and the whole map is read again only when a node cannot be reached, or reports that the cluster
-//! is down.
+//! The map is only a hint: a node that is asked for a slot of another refuses, and names the other.
+//! So one slot that moved is learned from the refusal, and the whole map is read again only when a
+//! node cannot be reached, or reports that the cluster is down.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use crate::model::error::{Error, ErrorKind};
 const FRESH: Duration = Duration::from_millis(100);
 /// The least time between two connections that are made to one address only to read the map.
 const DIAL_INTERVAL: Duration = Duration::from_millis(500);
-/// How many nodes are asked for the map at once: one fewer may be silent without costing a time-out.
+/// How many nodes are asked for the map at once: one fewer may be silent without costing a
+/// time-out.
 const ASKED_AT_ONCE: usize = 3;
 
 /// One master, and our connections to it.
@@ -46,8 +47,8 @@ pub(crate) struct Cluster {
     pub(super) clock: Clock,
     /// `None` once the store is closed.
     known: Mutex<Option<KnownNodes>>,
-    /// Held by the caller that reads the map. The result of the last read, for those who waited for it. `None`: it was
-    /// cancelled.
+    /// Held by the caller that reads the map. The result of the last read, for those who waited for
+    /// it. `None`: it was cancelled.
     looking: tokio::sync::Mutex<Option<Looked>>,
     looks: AtomicUsize,
     /// When a connection was last made to an address only to read the map.
@@ -87,7 +88,8 @@ impl Cluster {
         }
     }
 
-    /// Finds the nodes, connects to every master that can be reached, and returns whether one of them has a replica.
+    /// Finds the nodes, connects to every master that can be reached, and returns whether one of
+    /// them has a replica.
     pub(in super::super) async fn connect(&self) -> Result<bool, Error> {
         self.look().await?;
         let nodes = self.nodes()?;
@@ -103,7 +105,8 @@ impl Cluster {
                     is_any = true;
                     has_replicas |= session.server.replicas > 0;
                 }
-                // Only the locks of a node that is down cannot be used; a node that cannot keep locks is an error.
+                // Only the locks of a node that is down cannot be used; a node that cannot keep
+                // locks is an error.
                 Err(error) if error.kind() == ErrorKind::Unavailable => failure = Some(error),
                 Err(error) => return Err(error),
             }
@@ -170,8 +173,8 @@ impl Cluster {
         })
     }
 
-    /// Reads the whole map again. A caller that finds another one reading it waits for that result, and one that comes shortly
-    /// after uses it.
+    /// Reads the whole map again. A caller that finds another one reading it waits for that result,
+    /// and one that comes shortly after uses it.
     ///
     /// # Cancel safety
     ///
@@ -203,7 +206,8 @@ impl Cluster {
                 addresses.push(node.address.clone());
             }
         }
-        // A node that is cut off answers as fast as any, from an old map: so the first ones to ask change.
+        // A node that is cut off answers as fast as any, from an old map: so the first ones to ask
+        // change.
         let turn = self.looks.fetch_add(1, Ordering::Relaxed) % addresses.len();
         addresses.rotate_left(turn);
         let mut left = addresses.iter();
@@ -304,7 +308,8 @@ fn slots_command() -> Cmd {
     command
 }
 
-/// In a task of its own: a question that is dropped because another node answered first would count against the connection.
+/// In a task of its own: a question that is dropped because another node answered first would count
+/// against the connection.
 async fn ask_over(connection: Arc<Connection>) -> Result<Value, Error> {
     let asked = tokio::spawn(async move { connection.ask(&slots_command()).await });
     match asked.await {

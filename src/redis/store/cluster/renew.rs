@@ -1,8 +1,8 @@
 //! Renewing in a cluster: one script for each slot, one request for each node, all nodes at once.
 //!
-//! A silent node must not delay what the others have renewed, because the caller uses the answers that it has. So once one
-//! node has proven something, the others get a part of the TTL. After that their renewals are unknown, and the manager
-//! repeats them.
+//! A silent node must not delay what the others have renewed, because the caller uses the answers
+//! that it has. So once one node has proven something, the others get a part of the TTL. After that
+//! their renewals are unknown, and the manager repeats them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,9 +24,10 @@ use super::slot::Slot;
 use crate::model::error::Error;
 use crate::store::{Grant, Renewed};
 
-/// How much later than the first node with a proof another may answer: a tenth of the shortest TTL, within this range.
-/// Together with what the first took, that must be less than the manager's
-/// [`request_timeout`](crate::Settings::request_timeout), by default half a second; otherwise the answers so far are lost.
+/// How much later than the first node with a proof another may answer: a tenth of the shortest TTL,
+/// within this range. Together with what the first took, that must be less than the manager's
+/// [`request_timeout`](crate::Settings::request_timeout), by default half a second; otherwise the
+/// answers so far are lost.
 const LATE_RANGE: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
 
 fn most_late(grants: &[Grant]) -> Duration {
@@ -233,7 +234,8 @@ fn renew_batch(client: &RedisClient, batch: &Batch<'_>) -> Call {
     renew_call(client, batch.grants.iter().map(|(_, grant)| *grant))
 }
 
-/// One slot, at whatever node has it. While it moves, its locks are at two nodes: then each lock is renewed by itself.
+/// One slot, at whatever node has it. While it moves, its locks are at two nodes: then each lock is
+/// renewed by itself.
 async fn renew_slot(client: &RedisClient, cluster: &Cluster, batch: &Batch<'_>) -> Answers {
     match renew_routed(client, cluster, batch).await {
         Ok(answers) => answers,

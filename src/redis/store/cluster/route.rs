@@ -13,8 +13,8 @@ use crate::model::error::{Error, ErrorKind};
 
 /// How often a request is sent to another node.
 const MOST_TURNS: u32 = 5;
-/// How long a request waits for a slot that is moving, the first time; each later time so much longer. A slot with a few locks
-/// arrives within this.
+/// How long a request waits for a slot that is moving, the first time; each later time so much
+/// longer. A slot with a few locks arrives within this.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a request does at a slot that is moving to another node.
@@ -109,8 +109,8 @@ impl Route<'_> {
         connection
     }
 
-    /// What follows from a failure: the request is made again, or it has failed. Only a request that was surely not executed is
-    /// made again.
+    /// What follows from a failure: the request is made again, or it has failed. Only a request
+    /// that was surely not executed is made again.
     pub(in super::super) async fn follow(&mut self, failure: Failure) -> Result<(), Failure> {
         self.turns += 1;
         if self.turns > MOST_TURNS {

@@ -1,6 +1,7 @@
 //! [`Slot`]: which part of a cluster a name belongs to, by the rule of all servers and clients.
 //!
-//! The slot is CRC16 (XMODEM) of the name modulo 16,384; if the name has a `{tag}`, of the tag alone.
+//! The slot is CRC16 (XMODEM) of the name modulo 16,384; if the name has a `{tag}`, of the tag
+//! alone.
 
 use std::sync::LazyLock;
 
@@ -26,8 +27,8 @@ impl Slot {
         self.0
     }
 
-    /// A hash tag for names in this slot: the smallest whole number whose digits hash to it. Servers hold such names, so the
-    /// rule must never change.
+    /// A hash tag for names in this slot: the smallest whole number whose digits hash to it.
+    /// Servers hold such names, so the rule must never change.
     pub(in super::super) fn tag(self) -> u32 {
         TAGS[usize::from(self.0)]
     }

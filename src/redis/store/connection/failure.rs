@@ -46,15 +46,17 @@ impl Failure {
 /// Before the line of a script.
 const PLACE: &str = "@user_script:";
 
-/// How servers say, without a code, that the user of a script may not do what it does: version 6 and 7.0; later ones and Valkey.
+/// How servers say, without a code, that the user of a script may not do what it does: version 6
+/// and 7.0; later ones and Valkey.
 const NO_RIGHT: [&str; 2] = [
     "The user executing the script can't",
     "ACL failure in script",
 ];
 
-/// What was refused inside of a script, as if it had been sent by itself. A server of version 6 answers
-/// `ERR Error running script (call to f_<hash>): @user_script:1: READONLY ...`, or `@user_script: 1: READONLY ...` where the script passes it
-/// on, and no server names a missing right by its code there.
+/// What was refused inside of a script, as if it had been sent by itself. A server of version 6
+/// answers `ERR Error running script (call to f_<hash>): @user_script:1: READONLY
+/// ...`, or `@user_script: 1: READONLY ...` where the script passes it on, and no server names a
+/// missing right by its code there.
 pub(super) fn without_script(error: RedisError) -> RedisError {
     let is_plain = error.kind() == Redis::Server(ServerErrorKind::ResponseError);
     let is_passed_on = error.code() == Some(PLACE);
@@ -95,7 +97,8 @@ pub(in super::super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == Redis::Server(ServerErrorKind::NoScript)
 }
 
-/// How many replicas confirmed, by the answer to [`wait_for_replicas`](super::super::RedisOptions::wait_for_replicas).
+/// How many replicas confirmed, by the answer to
+/// [`wait_for_replicas`](super::super::RedisOptions::wait_for_replicas).
 pub(in super::super) fn confirmed(answer: Option<Result<Value, RedisError>>) -> u32 {
     match answer {
         Some(Ok(Value::Int(count))) => u32::try_from(count).unwrap_or(0),

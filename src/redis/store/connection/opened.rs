@@ -12,8 +12,9 @@ pub(super) struct Opened {
     pub(super) limit: Limit,
 }
 
-/// The time limit of each request over one connection. The client counts it by the timer of tokio, except in a simulation, where the
-/// clock of the store counts it. Dropped together with the connection.
+/// The time limit of each request over one connection. The client counts it by the timer of tokio,
+/// except in a simulation, where the clock of the store counts it. Dropped together with the
+/// connection.
 #[derive(Default)]
 pub(super) struct Limit {
     #[cfg(feature = "testing")]

@@ -1,11 +1,13 @@
-//! What a server reports about itself on every connect: `INFO`, and nothing that needs an operator's rights.
+//! What a server reports about itself on every connect: `INFO`, and nothing that needs an
+//! operator's rights.
 //!
-//! A script asks, as the scripts that judge the server do: a proxy that answers `INFO` by itself, or refuses it, would describe
-//! another server than the one behind it.
+//! A script asks, as the scripts that judge the server do: a proxy that answers `INFO` by itself,
+//! or refuses it, would describe another server than the one behind it.
 //!
-//! A server that does not allow `INFO` (managed services, access lists) is no error here: it [grants nothing](super::super::judge)
-//! unless `restart_quarantine=off`. `CONFIG` is asked for what `INFO` does not say. One that allows neither is taken for one that
-//! drops no keys, with a warning, and that has the defaults.
+//! A server that does not allow `INFO` (managed services, access lists) is no error here: it
+//! [grants nothing](super::super::judge) unless `restart_quarantine=off`. `CONFIG` is asked for
+//! what `INFO` does not say. One that allows neither is taken for one that drops no keys, with a
+//! warning, and that has the defaults.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,8 +28,8 @@ const ID_DIGITS: usize = 16;
 pub(in super::super) struct Server {
     /// New with each start of the process. `None`: the server does not allow us to read it.
     pub(in super::super) run_id: Option<String>,
-    /// The beginnings of the run's id and of the id of its data, which is new with each promotion, and the number of the database: as
-    /// `judge.lua` writes them.
+    /// The beginnings of the run's id and of the id of its data, which is new with each promotion,
+    /// and the number of the database: as `judge.lua` writes them.
     pub(in super::super) id: Option<String>,
     /// For how long it remembers at least that it was a replica; zero: for ever.
     pub(in super::super) backlog: Duration,
@@ -48,7 +50,8 @@ pub(super) async fn preflight(opened: &mut Opened, target: &Target) -> Result<Se
     let mut asked = info(opened, &[]).await;
     if matches!(&asked, Err(error) if error.kind() == Redis::Server(ServerErrorKind::ResponseError))
     {
-        // A proxy that chooses the server by the first key passes on no script without one. A node of a cluster may not have this key.
+        // A proxy that chooses the server by the first key passes on no script without one. A node
+        // of a cluster may not have this key.
         let key = target.options.names.marker(None);
         asked = info(opened, &[key]).await.or(asked);
     }

@@ -1,9 +1,10 @@
 //! [`Connection`]: a connection that is made again when it is dead.
 //!
-//! The client's own connection stays dead after the server went away, and after a time-out its queue holds commands of
-//! unknown fate. So a connection is given up after one time-out, also when our caller ran out of patience and dropped the
-//! request, and the next request makes a new one. Making one may take longer than a caller waits, so it is made by
-//! [a task of its own](crate::store::dial), for the next caller.
+//! The client's own connection stays dead after the server went away, and after a time-out its
+//! queue holds commands of unknown fate. So a connection is given up after one time-out, also when
+//! our caller ran out of patience and dropped the request, and the next request makes a new one.
+//! Making one may take longer than a caller waits, so it is made by [a task of its
+//! own](crate::store::dial), for the next caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use crate::store::dial::{Pooled, Reconnecting};
 pub(crate) struct Connection {
     pub(in super::super) target: Arc<Target>,
     inner: Reconnecting<Arc<Session>>,
-    /// The last attempt to connect failed, or had no result yet when a caller stopped waiting for it.
+    /// The last attempt to connect failed, or had no result yet when a caller stopped waiting for
+    /// it.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -56,8 +58,9 @@ impl Connection {
         self.target.options.address()
     }
 
-    /// The server is not what it was when this connection was made, which is given up: the next one reads again what the server
-    /// reports about itself. Returns the error for callers that do not wait for it.
+    /// The server is not what it was when this connection was made, which is given up: the next one
+    /// reads again what the server reports about itself. Returns the error for callers that do not
+    /// wait for it.
     pub(in super::super) fn outdated(&self, session: &Session) -> Error {
         let error = Error::unavailable(format!(
             "redis was flushed or replaced between two requests: address={}; try again, and if this goes on, look for a proxy that connects one client to several servers, and for a client that flushes",
@@ -108,7 +111,8 @@ impl Connection {
         Ok(answers)
     }
 
-    /// The present connection: what is sent over it reaches the server that was judged over it, or none.
+    /// The present connection: what is sent over it reaches the server that was judged over it, or
+    /// none.
     pub(in super::super) async fn session(&self) -> Result<Arc<Session>, Error> {
         if let Some(session) = self.inner.present() {
             return Ok(session);
@@ -167,7 +171,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A wait for an attempt to connect. An attempt that a caller stopped waiting for counts as failed until it succeeds.
+/// A wait for an attempt to connect. An attempt that a caller stopped waiting for counts as failed
+/// until it succeeds.
 struct DialWait<'a>(Option<&'a AtomicBool>);
 
 impl DialWait<'_> {

@@ -18,7 +18,8 @@ use super::preflight::Server;
 use crate::clock::Clock;
 use crate::store::dial::{self, Health, InFlight};
 
-/// After so long without a proof that it was a master, a server is compared with what it was before a grant is believed.
+/// After so long without a proof that it was a master, a server is compared with what it was before
+/// a grant is believed.
 pub(in super::super) const IDLE: Duration = Duration::from_secs(1);
 
 /// One connection, for as long as it lasts.
@@ -33,7 +34,8 @@ pub(in super::super) struct Session {
     pub(super) marks: Mutex<HashMap<Option<Slot>, Arc<Mark>>>,
     /// Held by whoever has the server judged.
     pub(in super::super) judging: tokio::sync::Mutex<()>,
-    /// When the newest request was sent that a master has executed, in nanoseconds of the clock that counts a suspend.
+    /// When the newest request was sent that a master has executed, in nanoseconds of the clock
+    /// that counts a suspend.
     pub(super) proven: AtomicU64,
 }
 
@@ -74,8 +76,8 @@ impl Session {
         Duration::from_nanos(self.clock.boot().saturating_sub(proven)) > IDLE
     }
 
-    /// A request that was sent then was executed by a master: it has written, or the server was judged. A replica answers those that
-    /// only read too.
+    /// A request that was sent then was executed by a master: it has written, or the server was
+    /// judged. A replica answers those that only read too.
     pub(in super::super) fn proven(&self, sent: u64) {
         self.proven.fetch_max(sent, Ordering::Relaxed);
     }
@@ -125,7 +127,8 @@ impl Session {
         answer.map_err(Failure::of)
     }
 
-    /// Sends commands at once over this connection or not at all, and waits for the answers, refusals among them.
+    /// Sends commands at once over this connection or not at all, and waits for the answers,
+    /// refusals among them.
     pub(in super::super) async fn ask_all(
         &self,
         commands: &Pipeline,
@@ -163,8 +166,8 @@ fn judged<T>(in_flight: InFlight<'_>, answer: Result<T, RedisError>) -> Result<T
     })
 }
 
-/// The master was made a replica, perhaps one without a link to its master. The next connection finds out what it is now, and behind
-/// sentinels where the master is.
+/// The master was made a replica, perhaps one without a link to its master. The next connection
+/// finds out what it is now, and behind sentinels where the master is.
 fn is_of_a_replica(error: &RedisError) -> bool {
     matches!(
         error.kind(),

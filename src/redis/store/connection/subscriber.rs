@@ -1,7 +1,9 @@
-//! [`Subscriber`]: the connection that receives the messages to the managers of a store, each of which has one channel.
+//! [`Subscriber`]: the connection that receives the messages to the managers of a store, each of
+//! which has one channel.
 //!
-//! A lost message costs its waiter one poll, so nothing here is repaired. When the connection ends, every wait ends at
-//! once, the waiters ask again, and the next one that subscribes makes a new connection.
+//! A lost message costs its waiter one poll, so nothing here is repaired. When the connection ends,
+//! every wait ends at once, the waiters ask again, and the next one that subscribes makes a new
+//! connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +19,8 @@ use crate::clock::Clock;
 use crate::model::error::{Error, ErrorKind};
 use crate::store::dial::{self, Health, Pooled, Reconnecting};
 
-/// How often the server is pinged while anybody waits for a message: a connection that a router has forgotten is as silent
-/// as one without messages.
+/// How often the server is pinged while anybody waits for a message: a connection that a router has
+/// forgotten is as silent as one without messages.
 const PING_AFTER: Duration = Duration::from_secs(3);
 
 /// The subscriber connection of one runtime. Made on first use.
@@ -39,8 +41,8 @@ impl dial::Live for Live {
         self.health.is_dead() || self.orders.is_closed()
     }
 
-    /// A message that is missed costs one poll, so it is not worth a connection that is made without a pause. One that lasted
-    /// longer than the pause is made again at once.
+    /// A message that is missed costs one poll, so it is not worth a connection that is made
+    /// without a pause. One that lasted longer than the pause is made again at once.
     fn was_useful(&self) -> bool {
         false
     }

@@ -76,7 +76,8 @@ impl Target {
         })
     }
 
-    /// Refuses a server that drops keys when its memory is full. Warns once if the options accept that, or if nobody knows.
+    /// Refuses a server that drops keys when its memory is full. Warns once if the options accept
+    /// that, or if nobody knows.
     pub(super) fn judge_memory(&self, memory: &Memory) -> Result<(), Error> {
         let address = self.options.address();
         let warns = || !self.has_warned_of_eviction.swap(true, Ordering::Relaxed);
@@ -126,7 +127,8 @@ impl Target {
         }
     }
 
-    /// The server said at this time what it is. One that says the same again was never anything else in between.
+    /// The server said at this time what it is. One that says the same again was never anything
+    /// else in between.
     pub(super) fn saw(&self, id: Option<&str>, asked_at: Stamp) {
         let Some(id) = id else { return };
         let mut seen = self.seen.lock();
@@ -179,8 +181,8 @@ impl Target {
         pushed: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> Result<Opened, Error> {
         let health = Health::default();
-        // The connection's driver owns the sender. It drops the sender when the connection ends, and so does a runtime that
-        // ends with the driver in it.
+        // The connection's driver owns the sender. It drops the sender when the connection ends,
+        // and so does a runtime that ends with the driver in it.
         let sentinel = MarksDead(health.clone());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.options.timeout))
@@ -205,7 +207,8 @@ impl Target {
         })
     }
 
-    /// The same over a stream of a simulation. What the client would count by the timer of tokio, the clock counts.
+    /// The same over a stream of a simulation. What the client would count by the timer of tokio,
+    /// the clock counts.
     #[cfg(feature = "testing")]
     async fn connect_simulated(
         &self,
@@ -244,8 +247,8 @@ impl Target {
     }
 }
 
-/// TLS takes its cryptography from a provider of the process, and the client panics without one. A provider that the
-/// program has installed stays.
+/// TLS takes its cryptography from a provider of the process, and the client panics without one. A
+/// provider that the program has installed stays.
 #[cfg(feature = "tls")]
 fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {

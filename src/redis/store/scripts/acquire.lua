@@ -1,9 +1,11 @@
 -- Asks for a lock, takes or keeps a place in its line, or repeats a request that was not answered.
 --
 -- KEYS: lock, line, marker, gone:<owner>, token
--- ARGV: claim, ttl (ms), mark, the place's time (ms; 0: it takes no place), about the server's time (ms), for people; for a vote
+-- ARGV: claim, ttl (ms), mark, the place's time (ms; 0: it takes no place), about the server's time
+--       (ms), for people; for a vote
 --       also the least token that will do (0: any)
--- Answers: judge (ask judge.lua) | gone (withdrawn, or downgraded) | granted <token> [<now of a vote, us>] |
+-- Answers: judge (ask judge.lua) | gone (withdrawn, or downgraded) | granted <token> [<now of a
+--          vote, us>] |
 --          busy <left, ms; -1: nobody knows> <now, us> <the last token>
 local lock, token, claim, ttl, mark = KEYS[1], KEYS[5], ARGV[1], ARGV[2], ARGV[3]
 if redis.call('GET', KEYS[3]) ~= mark then
@@ -11,7 +13,8 @@ if redis.call('GET', KEYS[3]) ~= mark then
 end
 local voted = ''
 if ARGV[6] then
-  -- The token of a vote is a time, so those of all members are about the same. One that is too far ahead is damaged.
+  -- The token of a vote is a time, so those of all members are about the same. One that is too far
+  -- ahead is damaged.
   local time, least = redis.call('TIME'), tonumber(ARGV[6])
   local us = time[1] * 1000000 + time[2]
   least = least <= us + 1000000 and math.max(least, us) or us

@@ -1,14 +1,21 @@
--- Judges the server behind a connection. Sent before its first grant, after an idle second, and when a script answers `judge`. Only
--- this script writes the marker, and it answers with the mark, without which nothing is granted, only when the server can have forgotten no
+-- Judges the server behind a connection. Sent before its first grant, after an idle second, and
+-- when a script answers `judge`. Only
+-- this script writes the marker, and it answers with the mark, without which nothing is granted,
+-- only when the server can have forgotten no
 -- lock that still lives. Everything is checked before the first write.
 --
 -- KEYS: marker, token
--- ARGV: max_ttl (ms); the wait of a server that may have forgotten (ms); 1: it answers with the mark at once; a marker that this client
---       has just written where none was, if the script cache knew no note of the prefix: nobody used it in this run; backlog
---       (repl-backlog-ttl in ms; 0: never); for how long this client has known the server as it is: `<server> <ms>`; 1: a node of a
---       cluster, to which a slot may have come from another node with its marker; the number of the database
+-- ARGV: max_ttl (ms); the wait of a server that may have forgotten (ms); 1: it answers with the
+--       mark at once; a marker that this client
+--       has just written where none was, if the script cache knew no note of the prefix: nobody
+--       used it in this run; backlog
+--       (repl-backlog-ttl in ms; 0: never); for how long this client has known the server as it is:
+--       `<server> <ms>`; 1: a node of a
+--       cluster, to which a slot may have come from another node with its marker; the number of the
+--       database
 -- Answers: mark <now, us> <mark> | wait <ms> <mark> | new <ms> <mark> (there was none) |
---          closed <ms> <mark> (it was written less than 200 ms ago) | replica | ttl <ms of the others> |
+--          closed <ms> <mark> (it was written less than 200 ms ago) | replica | ttl <ms of the
+--          others> |
 --          version <marker> | foreign | hidden (INFO does not say which run this is)
 local VERSION = '4'
 local max_ttl, longest, fresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
@@ -38,7 +45,8 @@ end
 local was_young = mark and of == server and tonumber(ends) > now + longest - 200
 local is_new, is_fresh = not mark, mark and mark == fresh
 ends = tonumber(ends)
--- A clock that was set back does not prolong the wait; the members of a quorum add a second to it. Whoever cannot see which run this
+-- A clock that was set back does not prolong the wait; the members of a quorum add a second to it.
+-- Whoever cannot see which run this
 -- is leaves the marker of those who can.
 if is_new or is_fresh or (of ~= server and server ~= '?') or ends - now > longest + 1000 then
   local age = 0
@@ -50,7 +58,8 @@ if is_new or is_fresh or (of ~= server and server ~= '?') or ends - now > longes
     -- The age of this run counts, unless it can have been a replica in that time.
     local backlog = tonumber(ARGV[5])
     if not string.find(info, 'master_replid2:0*[1-9a-f]') and (backlog == 0 or backlog > max_ttl) then
-      -- Both ends of the server's count are whole seconds. A server that does nothing works for about a thousandth of its time: one
+      -- Both ends of the server's count are whole seconds. A server that does nothing works for
+      -- about a thousandth of its time: one
       -- that has worked for much less began with a wrong clock.
       local uptime, cpu = (string.match(info, 'uptime_in_seconds:(%d+)') or 1) - 1, redis.call('INFO', 'cpu')
       local work = (string.match(cpu, 'used_cpu_sys:(%d+%.%d+)') or 1e9) + (string.match(cpu, 'used_cpu_user:(%d+%.%d+)') or 0)

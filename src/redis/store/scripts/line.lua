@@ -1,4 +1,5 @@
--- The line of a lock: a part of every script that ends a hold or grants one. It expects `lock`, `token` (names of keys) and `mark`.
+-- The line of a lock: a part of every script that ends a hold or grants one. It expects `lock`,
+-- `token` (names of keys) and `mark`.
 --
 -- A claim is one text for all its life, `<owner, 32 hex> <x|w|r> <label>`, or `<owner> s
 -- <permits>/<of> <label>` for a reader with a share. Its place is that text in `queue` (by arrival)
@@ -6,19 +7,24 @@
 -- the lock was last left to others (ms).
 local READERS = 'leasehold:readers'
 local GAP, GAP_AFTER = 200, 4000
--- Readers join each other in the first part of each turn, so that the lock is free for once. Not those of a key with this end: it is
--- the membership of processes that share shards, nobody else asks for it, and one that joins must not wait.
+-- Readers join each other in the first part of each turn, so that the lock is free for once. Not
+-- those of a key with this end: it is
+-- the membership of processes that share shards, nobody else asks for it, and one that joins must
+-- not wait.
 local READ_PART, READ_TURN = 30000, 40000
 local MEMBERS = '/shard-members'
--- How many claims one script calls or notifies: the server does nothing else meanwhile. Whoever is left is called by the next event, or
+-- How many claims one script calls or notifies: the server does nothing else meanwhile. Whoever is
+-- left is called by the next event, or
 -- when it asks again.
 local MOST = 500
--- For how long a claim that is called holds. A flush may forget that too, so it is no longer than any other hold.
+-- For how long a claim that is called holds. A flush may forget that too, so it is no longer than
+-- any other hold.
 local CALL = math.min(1200, tonumber(string.match(mark, '%d+$') or 0))
 local base = lock .. '{' .. lock .. '}:'
 local line, queue, places = base .. 'line', base .. 'queue', base .. 'places'
 local readers, grants, watchers = base .. 'readers', base .. 'grants', base .. 'watchers'
--- While the slot moves to another node of a cluster, what is missing here may be there, so nothing is done. Either node refuses two
+-- While the slot moves to another node of a cluster, what is missing here may be there, so nothing
+-- is done. Either node refuses two
 -- names then if one of them is missing, as one of these always is.
 local near = redis.pcall('EXISTS', line, base .. 'nothing')
 if type(near) == 'table' then
@@ -33,7 +39,8 @@ local function whole(number)
   return string.format('%.0f', number)
 end
 
--- The first write of what has to work on a full server: it needs no memory, and after it the others are allowed.
+-- The first write of what has to work on a full server: it needs no memory, and after it the others
+-- are allowed.
 local function may_fill()
   redis.call('DEL', base .. 'nothing')
 end
@@ -79,7 +86,8 @@ local function left_at()
   return tonumber(redis.call('GET', line)) or now
 end
 
--- Readers of an earlier time lost their hold with the lock's key. A key of a wrong type is not ours, and ends the script here.
+-- Readers of an earlier time lost their hold with the lock's key. A key of a wrong type is not
+-- ours, and ends the script here.
 local function forget_readers()
   if redis.call('ZCARD', readers) + redis.call('HLEN', grants) > 0 then
     redis.call('DEL', readers, grants)
@@ -110,14 +118,16 @@ local function end_readers(most, ...)
   end
 end
 
--- Makes the claim a holder until then (ms). Returns its token. judge.lua set the counter to the time; without it, it begins there.
+-- Makes the claim a holder until then (ms). Returns its token. judge.lua set the counter to the
+-- time; without it, it begins there.
 local function hold(claim, ends)
   local is_reader = reads(claim)
   local is_first = is_reader and redis.call('GET', lock) ~= READERS
   if is_first then
     forget_readers()
   elseif is_reader then
-    -- Two for each that comes: so those that died never pile up, and a script that calls many stays short.
+    -- Two for each that comes: so those that died never pile up, and a script that calls many stays
+    -- short.
     end_readers(2)
   end
   local number = redis.call('INCR', token)
@@ -127,7 +137,8 @@ local function hold(claim, ends)
   end
   number = whole(number)
   local about = number .. string.sub(claim, 33, 35) .. whole(now) .. string.sub(claim, 35)
-  -- Without a right this script may end anywhere: the lock has an end from the beginning, and then the exact one.
+  -- Without a right this script may end anywhere: the lock has an end from the beginning, and then
+  -- the exact one.
   local lasts = whole(ends - now)
   if not is_reader then
     redis.call('SET', lock, string.sub(claim, 1, 33) .. about, 'PX', lasts)
@@ -149,7 +160,8 @@ local function hold(claim, ends)
   return number
 end
 
--- For how long a free lock is left to clients that know nothing of the line (ms): mostly 0, but an eightieth of the time, GAP at
+-- For how long a free lock is left to clients that know nothing of the line (ms): mostly 0, but an
+-- eightieth of the time, GAP at
 -- most, when it was not free for GAP_AFTER.
 local function gap()
   local last = left_at()
@@ -179,7 +191,8 @@ local function is_open(holder, claim)
   return holder == READERS and joins(claim)
 end
 
--- Notifies the manager of this claim, by the end of its owner token. The channel begins with the prefix, as the keys do: whoever may publish
+-- Notifies the manager of this claim, by the end of its owner token. The channel begins with the
+-- prefix, as the keys do: whoever may publish
 -- there may grant. A user that may not: the claim asks within a second.
 local function notify(claim, what)
   local channel = string.match(token, '^[^{]*') .. '{leasehold}:wake:' .. string.sub(claim, 25, 32)
@@ -205,15 +218,18 @@ local function notify_of_rest()
   notify_watchers()
 end
 
--- Nobody waits, and the lock is free: it is left to others. A key of a wrong type is not ours, and ends the script here.
+-- Nobody waits, and the lock is free: it is left to others. A key of a wrong type is not ours, and
+-- ends the script here.
 local function end_line()
   if redis.call('GET', line) then
     redis.call('DEL', line)
   end
 end
 
--- Moves the line: ends dead places, and gives a lock that is free, or read, to the first places as far as they go together. Each
--- of them holds from now on, for the time of a call, and is notified. `me` holds for `ttl`, and its token is returned.
+-- Moves the line: ends dead places, and gives a lock that is free, or read, to the first places as
+-- far as they go together. Each
+-- of them holds from now on, for the time of a call, and is notified. `me` holds for `ttl`, and its
+-- token is returned.
 local function move_line(me, ttl)
   local dead = redis.call('ZRANGEBYSCORE', places, '-inf', whole(now))
   for i = 1, #dead, MOST do

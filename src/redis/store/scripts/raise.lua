@@ -1,8 +1,10 @@
--- For a quorum: makes the round's largest token that of this hold, and of the counter. Neither is ever lowered.
+-- For a quorum: makes the round's largest token that of this hold, and of the counter. Neither is
+-- ever lowered.
 --
 -- KEYS: lock, token
 -- ARGV: owner, token
--- Answers: raised | gone | ahead <now, us> (further than a second ahead of the time and of the last token)
+-- Answers: raised | gone | ahead <now, us> (further than a second ahead of the time and of the last
+-- token)
 local time = redis.call('TIME')
 local us, wanted = time[1] * 1000000 + time[2], tonumber(ARGV[2])
 -- A value that is not ours is no number, and ends the script here.

@@ -1,7 +1,9 @@
 -- Ends a hold, or withdraws a claim: compares, deletes, and moves the line.
 --
--- KEYS: lock. The others are not declared: while a slot moves, the end of a hold that needs no other key need not wait.
--- ARGV: claim, mark, rest (ms; 0: none), gone (ms, how long late requests of this claim are refused; 0: all were answered), marker,
+-- KEYS: lock. The others are not declared: while a slot moves, the end of a hold that needs no
+--       other key need not wait.
+-- ARGV: claim, mark, rest (ms; 0: none), gone (ms, how long late requests of this claim are
+--       refused; 0: all were answered), marker,
 --       token
 -- Answers: 1 it held, 0 it did not
 local lock, token, claim, mark, rest, gone = KEYS[1], ARGV[6], ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -2,7 +2,8 @@
 --
 -- KEYS: locks
 -- ARGV: the owners, 32 characters each; the ttls (ms), separated by spaces
--- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? the keys beside it are at another node,
+-- Answers one character for each lock: 1 extended, 0 not ours, ! not a lock, ? the keys beside it
+--          are at another node,
 --          x it could not be read
 local answers, i = {}, 0
 local time = redis.call('TIME')

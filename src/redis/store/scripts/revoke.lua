@@ -2,7 +2,8 @@
 --
 -- KEYS: lock, marker, token
 -- ARGV: now | after (the rest of the holder's time), mark
--- Answers: free | endless (a value that never expires: ask with now) | revoked <ms until it is free>
+-- Answers: free | endless (a value that never expires: ask with now) | revoked <ms until it is
+-- free>
 local lock, token, mark = KEYS[1], KEYS[3], ARGV[2]
 --@line
 local holder, left = redis.call('GET', lock), redis.call('PTTL', lock)

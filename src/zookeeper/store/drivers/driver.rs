@@ -1,6 +1,7 @@
 //! [`Driver`]: the requests that the store needs from a ZooKeeper client, and how they fail.
 //!
-//! One driver is one session. It ends with its session and is replaced by a new one; nothing is carried over.
+//! One driver is one session. It ends with its session and is replaced by a new one; nothing is
+//! carried over.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,13 +12,15 @@ use crate::model::error::{BoxError, Error};
 
 /// One session with an ensemble.
 ///
-/// Requests take effect in the order in which they are first polled. A request whose future is dropped may still take
-/// effect, in that same order.
+/// Requests take effect in the order in which they are first polled. A request whose future is
+/// dropped may still take effect, in that same order.
 pub trait Driver: Debug + Send + Sync + 'static {
-    /// The session's id, which owns every ephemeral node that it makes; `None` until such a node has shown it.
+    /// The session's id, which owns every ephemeral node that it makes; `None` until such a node
+    /// has shown it.
     fn session(&self) -> Option<i64>;
 
-    /// The time-out that the server granted, or is assumed to grant where the driver cannot know it.
+    /// The time-out that the server granted, or is assumed to grant where the driver cannot know
+    /// it.
     fn timeout(&self) -> Duration;
 
     /// Completes once requests can leave; `Expired` if they never can again.
@@ -50,14 +53,16 @@ pub trait Driver: Debug + Send + Sync + 'static {
     /// Writes a node's data.
     fn write<'a>(&'a self, path: &'a str, data: &'a [u8]) -> BoxFuture<'a, Result<(), Fault>>;
 
-    /// Sets a watch on a node that exists. The future that it returns completes when the node may have changed.
+    /// Sets a watch on a node that exists. The future that it returns completes when the node may
+    /// have changed.
     fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>>;
 
-    /// Waits until our server has seen everything that the leader had. `own` is a node that may be written.
+    /// Waits until our server has seen everything that the leader had. `own` is a node that may be
+    /// written.
     fn sync<'a>(&'a self, own: &'a str, path: &'a str) -> BoxFuture<'a, Result<(), Fault>>;
 
-    /// One write through the quorum, which also proves that nodes exist at that moment or later: all of it, or nothing. Returns
-    /// the leader's time of the write.
+    /// One write through the quorum, which also proves that nodes exist at that moment or later:
+    /// all of it, or nothing. Returns the leader's time of the write.
     fn beat<'a>(
         &'a self,
         own: &'a str,
@@ -67,7 +72,8 @@ pub trait Driver: Debug + Send + Sync + 'static {
     /// Makes changes in one write through the quorum: all of them, or none.
     fn change<'a>(&'a self, changes: &'a [Change]) -> BoxFuture<'a, Result<(), Refused>>;
 
-    /// Closes the session; the server deletes its ephemeral nodes. Completes when the server knows it, or cannot be reached.
+    /// Closes the session; the server deletes its ephemeral nodes. Completes when the server knows
+    /// it, or cannot be reached.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -91,7 +97,8 @@ pub enum Kind {
     Sequential,
 }
 
-/// A time by the wall clock of the leader of that moment, in milliseconds since 1970. It is for people: no lease is measured by it.
+/// A time by the wall clock of the leader of that moment, in milliseconds since 1970. It is for
+/// people: no lease is measured by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaderTime(pub i64);
 

@@ -1,8 +1,9 @@
 //! The client of the crate `zookeeper-async`, isolated on a runtime of its own.
 //!
-//! That client hides what a lock must know (that its session ended and another began), matches answers by their order instead
-//! of by number, and does not end when it is dropped. Therefore its runtime is ended whatever its tasks do, and one request is in
-//! flight, with a time limit. At the first sign of trouble (a state other than connected, a lost connection, a late answer) the
+//! That client hides what a lock must know (that its session ended and another began), matches
+//! answers by their order instead of by number, and does not end when it is dropped. Therefore its
+//! runtime is ended whatever its tasks do, and one request is in flight, with a time limit. At the
+//! first sign of trouble (a state other than connected, a lost connection, a late answer) the
 //! session is over and the runtime is ended.
 
 use std::sync::Arc;

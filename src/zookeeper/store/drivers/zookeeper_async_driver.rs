@@ -1,10 +1,11 @@
 //! The second driver, over the crate `zookeeper-async`.
 //!
-//! The owner of our own node names the session and is compared at every heartbeat, because the client hides that its session ended
-//! and another began.
+//! The owner of our own node names the session and is compared at every heartbeat, because the
+//! client hides that its session ended and another began.
 //!
-//! It has no `multi`, no `sync` and no container nodes: a heartbeat writes the session's own node and then reads each held one;
-//! a write replaces `sync`; nodes of old keys stay. It does not learn the negotiated time-out and uses the configured one.
+//! It has no `multi`, no `sync` and no container nodes: a heartbeat writes the session's own node
+//! and then reads each held one; a write replaces `sync`; nodes of old keys stay. It does not learn
+//! the negotiated time-out and uses the configured one.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -81,7 +82,8 @@ impl Driver for ZooKeeperAsyncDriver {
                 Box::pin(async move { client.create2(&asked, data, acls, mode).await })
             });
             let (made, stat) = create.await?;
-            // The owner of the first ephemeral node is the session's id; every later one must have the same.
+            // The owner of the first ephemeral node is the session's id; every later one must have
+            // the same.
             if kind != Kind::Container
                 && *self.session.get_or_init(|| stat.ephemeral_owner) != stat.ephemeral_owner
             {
@@ -158,7 +160,8 @@ impl Driver for ZooKeeperAsyncDriver {
         })
     }
 
-    /// A write through the quorum: once it is answered, the server that answered has seen all that came before it.
+    /// A write through the quorum: once it is answered, the server that answered has seen all that
+    /// came before it.
     fn sync<'a>(&'a self, own: &'a str, _path: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
         let own = own.to_owned();
         self.client.ask(move |client| {
@@ -166,7 +169,8 @@ impl Driver for ZooKeeperAsyncDriver {
         })
     }
 
-    /// The held nodes are read after the write, on the same session: a node that exists then existed during the write.
+    /// The held nodes are read after the write, on the same session: a node that exists then
+    /// existed during the write.
     fn beat<'a>(
         &'a self,
         own: &'a str,

@@ -22,7 +22,8 @@ use super::driver::{
 /// One session of `zookeeper-client`.
 #[derive(Debug)]
 pub(crate) struct ClientDriver {
-    /// `None` once it was closed. The session ends when the last clone is dropped, so no clone is kept elsewhere.
+    /// `None` once it was closed. The session ends when the last clone is dropped, so no clone is
+    /// kept elsewhere.
     client: RwLock<Option<Client>>,
     states: StateWatcher,
     session: i64,
@@ -153,9 +154,11 @@ impl Driver for ClientDriver {
 
     fn watch<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<BoxFuture<'static, ()>, Fault>> {
         self.ask(move |client| async move {
-            // Not `exists`: on a node that is gone it would leave a watch that nothing ever resolves.
+            // Not `exists`: on a node that is gone it would leave a watch that nothing ever
+            // resolves.
             let (_, _, watcher) = client.get_and_watch_data(path).await?;
-            // On the connection's own runtime: a watcher that outlives its connection's task panics when it is polled.
+            // On the connection's own runtime: a watcher that outlives its connection's task panics
+            // when it is polled.
             let changed = self.runtime.spawn(watcher.changed().map(drop));
             Ok(AbortOnDropHandle::new(changed).map(drop).boxed())
         })
@@ -253,8 +256,8 @@ fn acl(entry: &AclEntry) -> Acl {
     Acl::new(granted, AuthId::new(&entry.scheme, &entry.id))
 }
 
-/// Only errors that certainly changed nothing are reported so; every other error is in doubt. Errors of the connection are
-/// [`Zk::Custom`] as often as [`Zk::ConnectionLoss`].
+/// Only errors that certainly changed nothing are reported so; every other error is in doubt.
+/// Errors of the connection are [`Zk::Custom`] as often as [`Zk::ConnectionLoss`].
 fn fault(error: Zk) -> Fault {
     match error {
         Zk::NoNode => Fault::NoNode,

@@ -15,13 +15,15 @@ use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::store::Claim;
 
-/// The longest pause between two requests of a claim that waits: the longest `max_poll_interval`. A waiting claim that nobody
-/// asks about for this long and a TTL is removed, so that a forgotten waiter does not block the queue for the life of the session.
+/// The longest pause between two requests of a claim that waits: the longest `max_poll_interval`. A
+/// waiting claim that nobody asks about for this long and a TTL is removed, so that a forgotten
+/// waiter does not block the queue for the life of the session.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How many withdrawn claims are remembered before the old ones are removed.
 const SWEEP_AT: usize = 1_000;
 
-/// What is known about one claim. Its nodes are found again by the guid, also after a reply was lost.
+/// What is known about one claim. Its nodes are found again by the guid, also after a reply was
+/// lost.
 #[derive(Debug)]
 pub(crate) struct ClaimState {
     pub(crate) claim: Claim,
@@ -131,7 +133,8 @@ pub(crate) struct Claims {
 #[derive(Debug, Default)]
 struct ClaimTable {
     claims: HashMap<OwnerToken, Arc<ClaimState>>,
-    /// Withdrawn claims, and until when they are remembered: an acquire that arrives after its withdrawal is refused.
+    /// Withdrawn claims, and until when they are remembered: an acquire that arrives after its
+    /// withdrawal is refused.
     withdrawn: HashMap<OwnerToken, Stamp>,
     sweep_at: usize,
     /// The store has ended: nothing is granted any more.
@@ -176,12 +179,14 @@ impl Claims {
         Ok(state)
     }
 
-    /// Notes that the claim holds the lock with this node. In one step with the checks, so whoever withdraws the claim or ends the
-    /// store after this finds a hold, and nothing is granted after they began.
+    /// Notes that the claim holds the lock with this node. In one step with the checks, so whoever
+    /// withdraws the claim or ends the store after this finds a hold, and nothing is granted after
+    /// they began.
     ///
     /// # Errors
     ///
-    /// `Invalid` if the claim was withdrawn, `Closed` if the store has ended. Its node is left to whoever did that.
+    /// `Invalid` if the claim was withdrawn, `Closed` if the store has ended. Its node is left to
+    /// whoever did that.
     pub(crate) fn grant(&self, state: &ClaimState, node: ClaimNode) -> Result<(), Error> {
         let inner = self.inner.lock();
         if state.is_withdrawn() {

@@ -1,13 +1,15 @@
-//! How a claim joins the queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex` and
-//! `InterProcessReadWriteLock` name them.
+//! How a claim joins the queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex`
+//! and `InterProcessReadWriteLock` name them.
 //!
-//! Every child of the key's node that ends in a sequence number contends, whichever client made it. The first holds the lock;
-//! each of the others watches the [node that it waits for](super::order), so a release wakes one waiter and not all of them. When
-//! that node vanishes, this is no grant: its claim may have given up while another is before it.
+//! Every child of the key's node that ends in a sequence number contends, whichever client made it.
+//! The first holds the lock; each of the others watches the [node that it waits for](super::order),
+//! so a release wakes one waiter and not all of them. When that node vanishes, this is no grant:
+//! its claim may have given up while another is before it.
 //!
-//! The list is requested directly after the create, on the same session, so it shows everything that came before our node: the
-//! claim that is first in it stays first. (P. Hunt et al., "ZooKeeper: wait-free coordination for internet-scale systems",
-//! 2010, section 2.4, "Simple Locks without Herd Effect".)
+//! The list is requested directly after the create, on the same session, so it shows everything
+//! that came before our node: the claim that is first in it stays first. (P. Hunt et al.,
+//! "ZooKeeper: wait-free coordination for internet-scale systems", 2010, section 2.4, "Simple Locks
+//! without Herd Effect".)
 
 use std::sync::Arc;
 
@@ -73,8 +75,8 @@ pub(crate) async fn look(
     ))
 }
 
-/// Whether a claim that is asked only once would join behind another, so that it need not join at all. A look costs the servers no
-/// write; a node that is made and deleted costs two.
+/// Whether a claim that is asked only once would join behind another, so that it need not join at
+/// all. A look costs the servers no write; a node that is made and deleted costs two.
 async fn is_passed_by(session: &Session, state: &ClaimState) -> Result<bool, LookupError> {
     let claim = &state.claim;
     // A reader shares with readers: its place decides.
@@ -155,7 +157,8 @@ async fn join_queue(
     Ok(Some((node, listed)))
 }
 
-/// Finds the nodes of a claim that is in doubt: keeps the lowest of this session and deletes the rest.
+/// Finds the nodes of a claim that is in doubt: keeps the lowest of this session and deletes the
+/// rest.
 async fn settle(session: &Session, state: &ClaimState) -> Result<Option<ClaimNode>, LookupError> {
     let mut kept = None;
     for name in ours(session, state)

@@ -1,8 +1,10 @@
-//! [`Lists`]: one list of a key's contenders answers every claim of this process that asked before it was sent.
+//! [`Lists`]: one list of a key's contenders answers every claim of this process that asked before
+//! it was sent.
 //!
-//! Each claim of a crowd lists all of them, so the lists of a thousand claims carry a million names. Requests of a session take effect
-//! in the order in which they are sent. Therefore a list shows what was sent before it, whichever claim sent it; a list that was
-//! sent before a request shows nothing about it, and never answers it. One list of a key is in flight, and those who ask
+//! Each claim of a crowd lists all of them, so the lists of a thousand claims carry a million
+//! names. Requests of a session take effect in the order in which they are sent. Therefore a list
+//! shows what was sent before it, whichever claim sent it; a list that was sent before a request
+//! shows nothing about it, and never answers it. One list of a key is in flight, and those who ask
 //! meanwhile share the next. Lists after a write and those after a `sync` are shared apart.
 
 use std::collections::HashMap;
@@ -23,14 +25,16 @@ pub(super) type Listed = Option<Arc<[Contender]>>;
 /// Whoever waits for it drives it, so it goes on when the claim that began it is dropped.
 type List = Shared<BoxFuture<'static, Listed>>;
 
-/// Who contends for the key at `parent`, as a list shows it that is not sent before this is first polled.
+/// Who contends for the key at `parent`, as a list shows it that is not sent before this is first
+/// polled.
 pub(super) async fn shared(session: &Arc<Session>, parent: &str) -> Listed {
     let (of_all, path) = (Arc::clone(session), parent.to_owned());
     let list = async move { own(&of_all, &path).await.ok() };
     session.lists.next(parent, list).await
 }
 
-/// The same, as the leader has them when this is first polled, or later: for a claim that wrote nothing before.
+/// The same, as the leader has them when this is first polled, or later: for a claim that wrote
+/// nothing before.
 pub(super) async fn shared_synced(session: &Arc<Session>, parent: &str) -> Listed {
     let (of_all, path) = (Arc::clone(session), parent.to_owned());
     let list = async move { synced(&of_all, &path).await.ok() };
@@ -78,7 +82,8 @@ struct Newest {
 }
 
 impl Lists {
-    /// A list of the key at `parent` that is not sent before this call. `list` sends one when it is first polled.
+    /// A list of the key at `parent` that is not sent before this call. `list` sends one when it is
+    /// first polled.
     pub(crate) fn next(
         &self,
         parent: &str,

@@ -18,7 +18,8 @@ pub(crate) enum Look {
 /// Why a look failed.
 #[derive(Debug)]
 pub(crate) enum LookupError {
-    /// The connection or the session broke: what is known about our node may be old, and has to be read again.
+    /// The connection or the session broke: what is known about our node may be old, and has to be
+    /// read again.
     Broken(Fault),
     /// The caller gets this error.
     Error(Error),

@@ -1,4 +1,5 @@
-//! The queue of a key: how contenders' nodes are named, what they contain, in which order they hold, and how a claim joins.
+//! The queue of a key: how contenders' nodes are named, what they contain, in which order they
+//! hold, and how a claim joins.
 
 pub(super) mod claim_state;
 pub(super) mod join;

@@ -12,20 +12,24 @@ const SESSIONS: &str = "~leasehold";
 pub(crate) const SIMPLE: &str = "~lock";
 /// Under the key's node: the token that its fence was raised to.
 pub(crate) const FENCE: &str = "~fence";
-/// Before a segment of a nested key whose name would sort before the contenders of the key above it. It sorts after all of them.
+/// Before a segment of a nested key whose name would sort before the contenders of the key above
+/// it. It sorts after all of them.
 const NESTED: char = '~';
 /// How many digits the server adds to the name of a sequential node.
 const DIGITS: usize = 10;
-/// Sequence numbers are signed and 32 bits wide, and after the largest the server continues below zero. The order across that
-/// edge is not known, so nothing is granted near it, on either side (I9). Below this limit every number begins with a zero.
+/// Sequence numbers are signed and 32 bits wide, and after the largest the server continues below
+/// zero. The order across that edge is not known, so nothing is granted near it, on either side
+/// (I9). Below this limit every number begins with a zero.
 const LAST_SEQUENCE: u64 = 1_000_000_000;
-/// What the server adds ten digits to: the layouts of Curator's `InterProcessMutex` and `InterProcessReadWriteLock`.
+/// What the server adds ten digits to: the layouts of Curator's `InterProcessMutex` and
+/// `InterProcessReadWriteLock`.
 const EXCLUSIVE: &str = "-lock-";
 const READ: &str = "-__READ__";
 const WRITE: &str = "-__WRIT__";
 /// The layout of kazoo and others.
 const OTHERS: &str = "__lock__";
-/// In the name of a revocation barrier. The name ends like that of a contender, so other clients of the path wait for it.
+/// In the name of a revocation barrier. The name ends like that of a contender, so other clients of
+/// the path wait for it.
 const BARRIER: &str = "-bar";
 
 /// The node of a key.
@@ -70,8 +74,8 @@ pub(crate) fn nested_segment(node: &str) -> &str {
     }
 }
 
-/// Curator compares its sequence numbers, which begin with a zero, with the whole names of all other children. A child that
-/// sorts before them keeps its locks out for ever.
+/// Curator compares its sequence numbers, which begin with a zero, with the whole names of all
+/// other children. A child that sorts before them keeps its locks out for ever.
 fn sorts_before_contenders(segment: &str) -> bool {
     segment.as_bytes().first().is_some_and(|&byte| byte <= b'0')
 }
@@ -132,8 +136,8 @@ pub(crate) fn own_prefix(guid: &str) -> String {
     format!("_c_{guid}")
 }
 
-/// The name of a revocation barrier: with the number of the holder that it replaces. So whoever waited for the holder waits for
-/// the barrier, also a client that does not know barriers.
+/// The name of a revocation barrier: with the number of the holder that it replaces. So whoever
+/// waited for the holder waits for the barrier, also a client that does not know barriers.
 pub(crate) fn barrier(guid: &str, holder: &Contender) -> String {
     let suffix = match holder.kind {
         Kind::Read | Kind::Write => WRITE,

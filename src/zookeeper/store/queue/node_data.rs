@@ -1,4 +1,5 @@
-//! [`NodeData`]: the data of a contender's node: a label for people, and what our other clients must know.
+//! [`NodeData`]: the data of a contender's node: a label for people, and what our other clients
+//! must know.
 //!
 //! The first line is the label; each further line is one word. Other libraries write other data.
 
@@ -8,7 +9,8 @@ use crate::model::holder::Label;
 
 const TTL: &str = "ttl_millis=";
 const READS: &str = "reads";
-/// The largest time that is read from a node. None of our clients asks for a session of more than ten minutes.
+/// The largest time that is read from a node. None of our clients asks for a session of more than
+/// ten minutes.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// The data of a contender's node.
@@ -16,7 +18,8 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 pub(crate) struct NodeData {
     /// The first line.
     pub(crate) head: String,
-    /// The longest that a lease of the node's session runs; of a barrier, how long it keeps the others out.
+    /// The longest that a lease of the node's session runs; of a barrier, how long it keeps the
+    /// others out.
     pub(crate) ttl: Option<Duration>,
     /// It was made by a writer that has become a reader.
     pub(crate) reads: bool,
@@ -49,7 +52,8 @@ impl NodeData {
             }
             data.reads |= line == READS;
         }
-        // Our clients always write the time too; another client's data may contain the same word by chance.
+        // Our clients always write the time too; another client's data may contain the same word by
+        // chance.
         data.reads &= data.ttl.is_some();
         data
     }

@@ -1,8 +1,8 @@
 //! Which contender waits for which: pure functions of the contenders' names, in their order.
 //!
-//! A reader waits for the nearest writer before it, so readers enter together. A contender that wants to be alone waits for the
-//! one directly before it, whatever that one wants. Everybody waits for a barrier. So one end wakes one writer, or the readers
-//! that enter together.
+//! A reader waits for the nearest writer before it, so readers enter together. A contender that
+//! wants to be alone waits for the one directly before it, whatever that one wants. Everybody waits
+//! for a barrier. So one end wakes one writer, or the readers that enter together.
 //!
 //! A reader with a share enters if the shares before it leave enough, and those before it have all
 //! entered. What is before it only gets less, so whoever has entered once may stay. Any end may let
@@ -23,7 +23,8 @@ pub(crate) enum Position<'a> {
     Behind(&'a Contender),
 }
 
-/// The position of the node with this name. `was_granted`: it held the lock when the queue was last read.
+/// The position of the node with this name. `was_granted`: it held the lock when the queue was last
+/// read.
 pub(crate) fn position<'a>(
     contenders: &'a [Contender],
     name: &str,
@@ -36,8 +37,8 @@ pub(crate) fn position<'a>(
     };
     let keeps_out = |other: &&Contender| match (contenders[at].kind, other.kind) {
         (Kind::Read, Kind::Read) => false,
-        // Whoever holds does not look again at the others: a writer before it has become a reader, and a simple lock that is
-        // tried counts as before it, but gives way.
+        // Whoever holds does not look again at the others: a writer before it has become a reader,
+        // and a simple lock that is tried counts as before it, but gives way.
         _ => !was_granted || other.kind == Kind::Barrier,
     };
     let mut blocking = contenders[..at].iter().filter(keeps_out);
@@ -67,8 +68,8 @@ pub(crate) fn barriers(contenders: &[Contender]) -> &[Contender] {
     &contenders[..barriers.count()]
 }
 
-/// The contenders that hold the lock, or will hold it when they read the queue. Behind a barrier none does. `first_reads`: the
-/// first one is a writer that has become a reader.
+/// The contenders that hold the lock, or will hold it when they read the queue. Behind a barrier
+/// none does. `first_reads`: the first one is a writer that has become a reader.
 pub(crate) fn holders(contenders: &[Contender], first_reads: bool) -> &[Contender] {
     match contenders.first() {
         None => &[],

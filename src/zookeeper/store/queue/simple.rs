@@ -1,8 +1,10 @@
-//! The simple lock: one ephemeral node. The claim that makes it holds the lock; the others watch it, and all wake when it goes.
+//! The simple lock: one ephemeral node. The claim that makes it holds the lock; the others watch
+//! it, and all wake when it goes.
 //!
-//! Its path is used again, so its existence alone proves nothing: its data names the claim, its owner the session, and its
-//! `czxid` the grant. A client that queues on the same key counts the node as the first contender, and this lock gives way to
-//! every contender that it finds. So the two modes exclude each other.
+//! Its path is used again, so its existence alone proves nothing: its data names the claim, its
+//! owner the session, and its `czxid` the grant. A client that queues on the same key counts the
+//! node as the first contender, and this lock gives way to every contender that it finds. So the
+//! two modes exclude each other.
 
 use std::sync::Arc;
 
@@ -95,8 +97,9 @@ pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool
     Ok(was_there)
 }
 
-/// The lock's node, if this session made it for this claim. A node of an earlier session of ours ends with that session: to
-/// delete it from here could delete the node that another client made after it, since each has version 0.
+/// The lock's node, if this session made it for this claim. A node of an earlier session of ours
+/// ends with that session: to delete it from here could delete the node that another client made
+/// after it, since each has version 0.
 async fn find(session: &Session, state: &ClaimState, path: &str) -> Result<Option<Node>, Fault> {
     session.sync(path).await?;
     match session.driver.read(path).await {

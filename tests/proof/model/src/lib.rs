@@ -1,11 +1,12 @@
 //! A bounded model of the lease protocol, which is checked in every order of its steps.
 //!
-//! Two clients ask one store for one lock, and write to one resource under it. Every message may be lost, doubled, and delayed
-//! for any time; time passes in ticks at any point. The store keeps a lock for [`TTL`] ticks, a client counts on [`LEASE`] of them.
-//! Not modelled: clocks of different rates, crashes, handoff, a quorum.
+//! Two clients ask one store for one lock, and write to one resource under it. Every message may be
+//! lost, doubled, and delayed for any time; time passes in ticks at any point. The store keeps a
+//! lock for [`TTL`] ticks, a client counts on [`LEASE`] of them. Not modelled: clocks of different
+//! rates, crashes, handoff, a quorum.
 //!
-//! [`Rules`] switches the rules of safety off one by one. With all of them on, the checker must find nothing; with one off, it must
-//! find the fault that the rule prevents.
+//! [`Rules`] switches the rules of safety off one by one. With all of them on, the checker must
+//! find nothing; with one off, it must find the fault that the rule prevents.
 
 mod client;
 mod network;

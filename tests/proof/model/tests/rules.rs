@@ -1,4 +1,5 @@
-//! With all rules on, the checker finds nothing; with one off, it finds the fault that the rule prevents.
+//! With all rules on, the checker finds nothing; with one off, it finds the fault that the rule
+//! prevents.
 
 use leasehold_model::{Fence, Protocol, Rules};
 use stateright::{Checker, Model};

@@ -16,7 +16,8 @@ use crate::servers::Servers;
 const LOCKS: u32 = 10;
 const THREADS_PER_CORE: usize = 64;
 
-/// In seconds. A session of ZooKeeper has four ticks at least, and the servers' tick is half a second.
+/// In seconds. A session of ZooKeeper has four ticks at least, and the servers' tick is half a
+/// second.
 fn ttls(kind: StoreKind) -> [u64; 3] {
     match kind {
         StoreKind::ZooKeeper => [2, 3, 10],

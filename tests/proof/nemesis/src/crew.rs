@@ -35,7 +35,8 @@ impl Events {
         self.all.lock().expect("no thread panics").clone()
     }
 
-    /// Calls `found` with each event from the place `from` on, until it gives something or the time is over.
+    /// Calls `found` with each event from the place `from` on, until it gives something or the time
+    /// is over.
     pub fn wait_for<T>(
         &self,
         from: usize,

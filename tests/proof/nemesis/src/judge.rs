@@ -1,4 +1,5 @@
-//! [`judge`]: what may not have happened, from the events of all processes and the log of the counter.
+//! [`judge`]: what may not have happened, from the events of all processes and the log of the
+//! counter.
 
 use std::collections::HashMap;
 
@@ -67,8 +68,9 @@ pub fn judge(events: &[Event], kills: &[(u32, u64)], log: &[Entry], is_fenced: b
     verdict
 }
 
-/// N1. A belief begins with the report of the grant, and ends with its release, its loss, its last known deadline, or its
-/// process: the true one is longer on both sides, so that each overlap is real.
+/// N1. A belief begins with the report of the grant, and ends with its release, its loss, its last
+/// known deadline, or its process: the true one is longer on both sides, so that each overlap is
+/// real.
 fn exclusion(events: &[Event], kills: &[(u32, u64)], verdict: &mut Verdict) {
     let mut holds: HashMap<u64, Hold> = HashMap::new();
     for event in events {
@@ -172,7 +174,8 @@ fn outcomes(events: &[Event], log: &[Entry], is_fenced: bool, verdict: &mut Verd
     let (mut last, mut is_intruder, mut latest_sent) = (0, false, 0);
     for entry in log {
         let run = runs.get(entry.txn.as_str()).copied().unwrap_or_default();
-        // It overwrites a write that it has not seen. The next one may have been read before it, and skip it.
+        // It overwrites a write that it has not seen. The next one may have been read before it,
+        // and skip it.
         let overwrites = entry.number <= last;
         verdict.overlaps += usize::from(overwrites);
         // Without a fence it may happen, and then the run does not claim that its lease covered it.

@@ -1,4 +1,5 @@
-//! Real servers and real worker processes that count behind one lock, while a nemesis stops, kills and cuts both.
+//! Real servers and real worker processes that count behind one lock, while a nemesis stops, kills
+//! and cuts both.
 //!
 //! ```text
 //! cargo run --release --manifest-path tests/proof/nemesis/Cargo.toml -- STORE [--faults 30] [--pauses 30] [--seed N]

@@ -63,7 +63,8 @@ impl Plan {
             ttl: self.ttl,
             max_ttl: match self.work {
                 Work::Count { .. } => self.ttl,
-                // Processes with different TTLs hold at once, and all clients of a database must name the same.
+                // Processes with different TTLs hold at once, and all clients of a database must
+                // name the same.
                 Work::Hold { .. } => LONGEST_HOLD,
             },
             request_timeout: (self.ttl / 4).min(default.request_timeout),
@@ -95,7 +96,8 @@ impl StoreKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// A session of ZooKeeper is at least two ticks of its server; the tests' tick is half a second.
+    /// A session of ZooKeeper is at least two ticks of its server; the tests' tick is half a
+    /// second.
     pub fn ttl(self) -> Duration {
         match self {
             Self::ZooKeeper => Duration::from_secs(4),

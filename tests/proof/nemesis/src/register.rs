@@ -1,4 +1,5 @@
-//! The counter in the driver, which worker processes reach over a socket: behind a gate, or open to every write.
+//! The counter in the driver, which worker processes reach over a socket: behind a gate, or open to
+//! every write.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -120,7 +121,8 @@ impl Caller {
         number.ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    /// The driver answers at once, so nothing here waits but for one turn of the runtime, between the request and its answer.
+    /// The driver answers at once, so nothing here waits but for one turn of the runtime, between
+    /// the request and its answer.
     pub async fn write(
         &self,
         token: u64,

@@ -1,4 +1,5 @@
-//! [`Servers`]: the servers of one store, a proxy from each worker to each server, and what is left in them.
+//! [`Servers`]: the servers of one store, a proxy from each worker to each server, and what is left
+//! in them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

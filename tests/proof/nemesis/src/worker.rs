@@ -1,4 +1,5 @@
-//! A worker process: takes turns at the lock, counts in guarded runs, and stops itself where the driver aims.
+//! A worker process: takes turns at the lock, counts in guarded runs, and stops itself where the
+//! driver aims.
 
 use std::io::BufRead;
 use std::pin::pin;
