@@ -147,7 +147,7 @@ pub fn judge(phase: Phase, sqlstate: Option<&str>) -> Verdict {
 /// `ENTER` refused a token that is not the largest.
 pub(crate) const FENCED: &str = "LH001";
 /// `ENTER` refused a token to which the fence was not raised since it was loaded from a dump.
-#[cfg(feature = "postgres")]
+#[cfg(any(test, feature = "postgres"))]
 pub(crate) const OF_A_DUMP: &str = "LH009";
 /// The transaction that entered was ended before `SEAL`: by a `COMMIT` or a `ROLLBACK` among the
 /// user's statements.
