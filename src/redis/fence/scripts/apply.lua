@@ -1,8 +1,6 @@
 -- Behind fence.lua and names.lua. Applies a batch of commands under the tokens of one or more
--- locks, or none of it. A script that
--- fails half-way is not rolled back, so every command is checked before the first write, against
--- the key as the earlier commands will
--- leave it.
+-- locks, or none of it. A script that fails half-way is not rolled back, so every command is
+-- checked before the first write, against the key as the earlier commands will leave it.
 --
 -- KEYS: records and order of the names, the fence of each lock, then the key of each command
 -- ARGV: how far ahead of the server's time a token may be (us), and a name (ms), for how long a
@@ -42,8 +40,8 @@ elseif applied then
   return {'reused'}
 end
 -- The names are beside the first lock. If the record of this one may have been deleted, the batch
--- may have been applied. So this is checked
--- before the fences, whose refusal would prove that it was not.
+-- may have been applied. So this is checked before the fences, whose refusal would prove that it
+-- was not.
 local is_known, newest_name = seen_at(KEYS[3])
 if not is_known then
   return newest_name
@@ -63,8 +61,7 @@ for i = 1, locks do
 end
 
 -- The state of each key when its turn comes: its kind, whether its present content is gone, and the
--- texts that the batch
--- writes by key and field ('' for a plain key).
+-- texts that the batch writes by key and field ('' for a plain key).
 local kinds, is_new, texts = {}, {}, {}
 
 local function kind_of(key)

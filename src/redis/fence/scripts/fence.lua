@@ -1,6 +1,5 @@
 -- What a fence answers to a token, for all scripts. Its key has the largest token that it has seen,
--- and the time of the newest name
--- of a batch under its lock, if there was any.
+-- and the time of the newest name of a batch under its lock, if there was any.
 local time = redis.call('TIME')
 
 local function set_fence(fence, token, newest)

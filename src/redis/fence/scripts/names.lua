@@ -1,17 +1,14 @@
 -- The names of batches under a lock, and what became of each: a hash of records, and the names by
--- their times. A record is the digest
--- of the batch, "void", or how the batch broke. An absent name proves nothing if it is not newer
--- than what was forgotten: names that
--- were deleted as old, or all of them, when nobody committed under the lock for long. The fence's
--- key, which never expires, has the
--- newest name's time: whatever the clock did, it is known what may have been forgotten.
+-- their times. A record is the digest of the batch, "void", or how the batch broke. An absent name
+-- proves nothing if it is not newer than what was forgotten: names that were deleted as old, or all
+-- of them, when nobody committed under the lock for long. The fence's key, which never expires, has
+-- the newest name's time: whatever the clock did, it is known what may have been forgotten.
 local function forgotten(records, newest)
   return tonumber(redis.call('HGET', records, 'forgotten')) or newest
 end
 
 -- Whether the name is of a time to come, by the server's clock, or by the newest name if the clock
--- was set back: as the newest one,
--- it would lock out those that are made now.
+-- was set back: as the newest one, it would lock out those that are made now.
 local function is_ahead(made, newest, most)
   return made > math.max(time[1] * 1000, newest) + most
 end

@@ -1,6 +1,5 @@
 -- Makes the hold of a writer that of the first reader, in one step: owner, token and time stay.
--- Readers at the head of the line
--- come in.
+-- Readers at the head of the line come in.
 --
 -- KEYS: lock, marker, token
 -- ARGV: claim, mark

@@ -3,12 +3,10 @@
 -- KEYS: locks
 -- ARGV: how many holders and how many waiters are named (0: none)
 -- Answers, for each lock: false if it is free, '!' if it or a key beside it is not ours; otherwise
--- what holds it (`<token> <mode>
--- <since, ms> <label>`, the newest of several readers; `leasehold:rest` or `:barred`; `?` for
--- another client's value), left (ms),
--- holders, how many wait, now (ms), and, unless none are named, what each holds as above in the
--- order of tokens, and `<mode> <label>`
--- of each that waits, in their order
+-- what holds it (`<token> <mode> <since, ms> <label>`, the newest of several readers;
+-- `leasehold:rest` or `:barred`; `?` for another client's value), left (ms), holders, how many
+-- wait, now (ms), and, unless none are named, what each holds as above in the order of tokens, and
+-- `<mode> <label>` of each that waits, in their order
 local time = redis.call('TIME')
 local now = math.floor((time[1] * 1000000 + time[2]) / 1000)
 local living = '(' .. string.format('%.0f', now)

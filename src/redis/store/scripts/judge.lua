@@ -1,8 +1,7 @@
 -- Judges the server behind a connection. Sent before its first grant, after an idle second, and
--- when a script answers `judge`. Only
--- this script writes the marker, and it answers with the mark, without which nothing is granted,
--- only when the server can have forgotten no
--- lock that still lives. Everything is checked before the first write.
+-- when a script answers `judge`. Only this script writes the marker, and it answers with the mark,
+-- without which nothing is granted, only when the server can have forgotten no lock that still
+-- lives. Everything is checked before the first write.
 --
 -- KEYS: marker, token
 -- ARGV: max_ttl (ms); the wait of a server that may have forgotten (ms); 1: it answers with the
@@ -46,8 +45,7 @@ local was_young = mark and of == server and tonumber(ends) > now + longest - 200
 local is_new, is_fresh = not mark, mark and mark == fresh
 ends = tonumber(ends)
 -- A clock that was set back does not prolong the wait; the members of a quorum add a second to it.
--- Whoever cannot see which run this
--- is leaves the marker of those who can.
+-- Whoever cannot see which run this is leaves the marker of those who can.
 if is_new or is_fresh or (of ~= server and server ~= '?') or ends - now > longest + 1000 then
   local age = 0
   if is_fresh then
@@ -59,8 +57,7 @@ if is_new or is_fresh or (of ~= server and server ~= '?') or ends - now > longes
     local backlog = tonumber(ARGV[5])
     if not string.find(info, 'master_replid2:0*[1-9a-f]') and (backlog == 0 or backlog > max_ttl) then
       -- Both ends of the server's count are whole seconds. A server that does nothing works for
-      -- about a thousandth of its time: one
-      -- that has worked for much less began with a wrong clock.
+      -- about a thousandth of its time: one that has worked for much less began with a wrong clock.
       local uptime, cpu = (string.match(info, 'uptime_in_seconds:(%d+)') or 1) - 1, redis.call('INFO', 'cpu')
       local work = (string.match(cpu, 'used_cpu_sys:(%d+%.%d+)') or 1e9) + (string.match(cpu, 'used_cpu_user:(%d+%.%d+)') or 0)
       age = math.max(age, uptime <= 10000 * work and 1000 * uptime or 0)

@@ -8,14 +8,12 @@
 local READERS = 'leasehold:readers'
 local GAP, GAP_AFTER = 200, 4000
 -- Readers join each other in the first part of each turn, so that the lock is free for once. Not
--- those of a key with this end: it is
--- the membership of processes that share shards, nobody else asks for it, and one that joins must
--- not wait.
+-- those of a key with this end: it is the membership of processes that share shards, nobody else
+-- asks for it, and one that joins must not wait.
 local READ_PART, READ_TURN = 30000, 40000
 local MEMBERS = '/shard-members'
 -- How many claims one script calls or notifies: the server does nothing else meanwhile. Whoever is
--- left is called by the next event, or
--- when it asks again.
+-- left is called by the next event, or when it asks again.
 local MOST = 500
 -- For how long a claim that is called holds. A flush may forget that too, so it is no longer than
 -- any other hold.
@@ -24,8 +22,7 @@ local base = lock .. '{' .. lock .. '}:'
 local line, queue, places = base .. 'line', base .. 'queue', base .. 'places'
 local readers, grants, watchers = base .. 'readers', base .. 'grants', base .. 'watchers'
 -- While the slot moves to another node of a cluster, what is missing here may be there, so nothing
--- is done. Either node refuses two
--- names then if one of them is missing, as one of these always is.
+-- is done. Either node refuses two names then if one of them is missing, as one of these always is.
 local near = redis.pcall('EXISTS', line, base .. 'nothing')
 if type(near) == 'table' then
   return string.find(near.err, 'The user executing', 1, true) and near or {err = 'TRYAGAIN the slot moves'}
@@ -161,8 +158,7 @@ local function hold(claim, ends)
 end
 
 -- For how long a free lock is left to clients that know nothing of the line (ms): mostly 0, but an
--- eightieth of the time, GAP at
--- most, when it was not free for GAP_AFTER.
+-- eightieth of the time, GAP at most, when it was not free for GAP_AFTER.
 local function gap()
   local last = left_at()
   if now >= last + GAP_AFTER then
@@ -192,8 +188,8 @@ local function is_open(holder, claim)
 end
 
 -- Notifies the manager of this claim, by the end of its owner token. The channel begins with the
--- prefix, as the keys do: whoever may publish
--- there may grant. A user that may not: the claim asks within a second.
+-- prefix, as the keys do: whoever may publish there may grant. A user that may not: the claim asks
+-- within a second.
 local function notify(claim, what)
   local channel = string.match(token, '^[^{]*') .. '{leasehold}:wake:' .. string.sub(claim, 25, 32)
   redis.pcall('PUBLISH', channel, string.sub(claim, 1, 32) .. ' ' .. what)
@@ -227,9 +223,8 @@ local function end_line()
 end
 
 -- Moves the line: ends dead places, and gives a lock that is free, or read, to the first places as
--- far as they go together. Each
--- of them holds from now on, for the time of a call, and is notified. `me` holds for `ttl`, and its
--- token is returned.
+-- far as they go together. Each of them holds from now on, for the time of a call, and is notified.
+-- `me` holds for `ttl`, and its token is returned.
 local function move_line(me, ttl)
   local dead = redis.call('ZRANGEBYSCORE', places, '-inf', whole(now))
   for i = 1, #dead, MOST do
