@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use leasehold::fence::Fence;
 use leasehold::postgres::{PgFence, PostgresStore};
-use leasehold::store::{Acquired, Claim, Grant, LockMode, Renewed, Revoke, Store};
+use leasehold::store::{Acquired, Claim, Grant, LockMode, Renewed, Revoke, Share, Store};
 
 use crate::claims::{claim_for, grant, is_busy, key, release};
-use crate::server::{PgServer, until};
+use crate::server::{PgServer, breathe, until};
 use crate::world::{ACCOUNTS, hold_of, take_ten};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -220,5 +220,30 @@ async fn a_fence_goes_on_with_newer_tokens_wherever_the_clock_goes() {
         let taken = take_ten(&hold_of(held.token).executor(), &fence).await;
         assert_eq!(taken.unwrap(), left);
         release(&world.store, &held).await;
+    }
+}
+
+/// The first of several shares is renewed, so it does not show that the clock was put back.
+#[tokio::test]
+async fn a_dead_share_beside_one_that_is_renewed_keeps_its_permits_for_max_ttl_at_most() {
+    let world = World::start().await;
+    let share = |permits| {
+        let mut claim = short("a", LockMode::Read);
+        claim.share = Some(Share { permits, of: 3 });
+        claim
+    };
+    let kept = grant(&world.store, &share(1)).await;
+    let _dead = grant(&world.store, &share(2)).await;
+    world.server.clock().behind(HOUR);
+    let renewals = async {
+        loop {
+            world.store.renew(std::slice::from_ref(&kept)).await;
+            breathe().await;
+        }
+    };
+    let next = share(2);
+    tokio::select! {
+        _ = world.is_free_in_time(&next) => {}
+        () = renewals => {}
     }
 }

@@ -26,7 +26,8 @@ async fn a_dump_that_is_loaded_beside_holders_lets_no_token_of_before_in() {
     fence.raise(&key("a"), token(2)).await.unwrap();
     fence.raise(&key("b"), token(2)).await.unwrap();
     take_ten(&hold(2).executor(), &fence).await.unwrap();
-    plain.batch_execute(&enter("b", 2)).await.unwrap();
+    let entered = format!("BEGIN; {}; ROLLBACK", enter("b", 2));
+    plain.batch_execute(&entered).await.unwrap();
     load(&bank, &dump);
 
     // Whether the dump knows the key or not, over connections of before and new ones.
@@ -113,4 +114,30 @@ async fn tables_of_an_earlier_version_are_those_of_this_database() {
     assert_eq!(take_ten(&hold(1).executor(), &fence).await.unwrap(), 80);
     fence.raise(&key("a"), token(2)).await.unwrap();
     assert_eq!(take_ten(&hold(3).executor(), &fence).await.unwrap(), 70);
+}
+
+/// Both have to write the row first.
+#[tokio::test]
+async fn two_runs_of_one_holder_enter_a_fence_of_an_earlier_version_side_by_side() {
+    let bank = Bank::open().await;
+    bank.fence().await.raise(&key("a"), token(1)).await.unwrap();
+    bank.psql("UPDATE leasehold.fence SET life = NULL");
+    let blocker = bank.connect().await;
+    let lock = "BEGIN; SELECT FROM leasehold.fence WHERE key = 'a' FOR UPDATE";
+    blocker.batch_execute(lock).await.unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let client = bank.connect().await;
+        let run = format!("BEGIN; {}; ROLLBACK", enter("a", 1));
+        runs.push(tokio::spawn(
+            async move { client.batch_execute(&run).await },
+        ));
+    }
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                   AND query LIKE '%leasehold.enter%' AND pid <> pg_backend_pid()";
+    until("both wait", || bank.psql(waiting) == "2").await;
+    blocker.batch_execute("ROLLBACK").await.unwrap();
+    for run in runs {
+        run.await.unwrap().unwrap();
+    }
 }

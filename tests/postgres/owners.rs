@@ -336,7 +336,7 @@ async fn functions_with_their_owners_rights_find_names_in_the_systems_catalog_on
     let fence = PgFence::connect(&locks.url("create=auto")).await.unwrap();
     fence.create_schema().await.unwrap();
     let open = "SELECT string_agg(p.proname, ' ') FROM pg_proc p WHERE p.pronamespace = 'leasehold'::regnamespace
-        AND (p.prosecdef OR p.proname IN ('enter_key', 'promise', 'hand_over', 'taken', 'be_durable', 'limit_to'))
+        AND (p.prosecdef OR p.prorettype = 'trigger'::regtype OR p.proname IN ('enter_key', 'promise', 'hand_over', 'taken', 'be_durable', 'limit_to'))
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)";
     assert_eq!(locks.psql(open), "");
     // Called again by all of them, under a path on which the schema's names come first.

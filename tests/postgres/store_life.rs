@@ -10,6 +10,7 @@ use leasehold::store::{Acquired, Claim, Renewed, Store};
 use crate::claims::{claim, claim_for, grant, release};
 use crate::server::{PgBouncer, PgServer, breathe};
 use crate::store_world::Locks;
+use crate::world::connect;
 
 /// Longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -153,4 +154,35 @@ async fn a_client_that_a_pooler_moves_to_another_server_is_granted_nothing_for_m
     assert!(matches!(store.renew(&[held]).await[..], [Renewed::Gone]));
     theirs.psql("UPDATE leasehold.lock_meta SET closed_until = '-infinity'");
     release(&store, &grant(&store, &claim("a")).await).await;
+}
+
+/// A check that waited for the first one knows the life of before. Meanwhile the key may be granted.
+#[tokio::test]
+async fn a_late_check_of_another_life_deletes_nothing_that_was_granted_since() {
+    let locks = Locks::open().await;
+    locks.psql("UPDATE leasehold.lock_meta SET system = 'another', max_ttl = '100 ms'");
+    let url = locks.url("");
+    let [first, second, third] = [
+        connect(&url).await,
+        connect(&url).await,
+        connect(&url).await,
+    ];
+    let hello = "BEGIN; SELECT leasehold.hello(NULL)";
+    first.batch_execute(hello).await.unwrap();
+    let second = tokio::spawn(async move {
+        second.batch_execute(hello).await.unwrap();
+        second
+    });
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                   AND query LIKE '%hello%' AND datname = current_database()";
+    crate::world::until("the second waits", || locks.psql(blocked) == "1").await;
+    let third = tokio::spawn(async move { third.batch_execute(hello).await.unwrap() });
+    crate::world::until("the third waits", || locks.psql(blocked) == "2").await;
+    first.batch_execute("COMMIT").await.unwrap();
+    let second = second.await.unwrap();
+    let ask = "SELECT answer FROM leasehold.ask('a', gen_random_uuid(), 'x', 100, 0, 'l', false)";
+    crate::world::until("it grants again", || locks.psql(ask) == "granted").await;
+    second.batch_execute("COMMIT").await.unwrap();
+    third.await.unwrap();
+    assert_eq!(locks.psql("SELECT count(*) FROM leasehold.claim"), "1");
 }

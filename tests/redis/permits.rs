@@ -91,13 +91,28 @@ async fn a_share_that_missed_its_call_counts_once_behind_a_crowd_that_died() {
     assert!(is_busy(&store, &late).await);
     release(&store, &leaving).await;
     end(&server, &late);
-    let crowd = "for i = 1, 600 do redis.call('ZADD', KEYS[1], 0, i) end";
-    server.cli(&["EVAL", crowd, "1", READERS]);
+    let crowd = "for i = 1, 600 do redis.call('ZADD', KEYS[1], 0, i) redis.call('HSET', KEYS[2], i, '1 r 1 x') end";
+    server.cli(&["EVAL", crowd, "2", READERS, GRANTS]);
     let held = grant(&store, &late).await;
     assert_eq!(taken(&server), "4");
     release(&store, &held).await;
     assert_eq!(taken(&server), "1");
     release(&store, &kept).await;
+}
+
+/// A move of a slot that hangs leaves the grants to end before the readers; an eviction takes them.
+#[tokio::test]
+async fn no_share_joins_while_the_grant_of_a_reader_is_lost() {
+    let server = RedisServer::start();
+    let store = store(&server).await;
+    let held = share(3, 4);
+    let _held = grant(&store, &held).await;
+    server.cli(&["DEL", GRANTS]);
+    let next = share(3, 4);
+    assert!(is_busy(&store, &next).await, "6 of 4");
+    end(&server, &held);
+    let _next = grant(&store, &next).await;
+    assert_eq!(taken(&server), "3");
 }
 
 /// Readers leave other keys free for a moment sooner or later.

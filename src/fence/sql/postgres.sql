@@ -153,8 +153,10 @@ BEGIN
     in_order := ARRAY(SELECT u.n FROM unnest(ks) WITH ORDINALITY AS u(k, n) ORDER BY u.k COLLATE "C");
   END IF;
   FOREACH i IN ARRAY in_order LOOP
-    SELECT f.token, f.life INTO seen, of_ FROM leasehold.fence f WHERE f.key = ks[i] FOR SHARE;
     here := home || '/' || 'leasehold.fence'::regclass::oid::text;
+    -- No lock without a match: two that both have to write the row would wait for each other.
+    SELECT f.token, f.life INTO seen, of_ FROM leasehold.fence f
+      WHERE f.key = ks[i] AND f.token = ts[i] AND f.life = here FOR SHARE;
     IF (seen = ts[i] AND of_ = here) IS NOT TRUE THEN
       INSERT INTO leasehold.fence AS f
         SELECT ks[i], ts[i], here FROM leasehold.fence_meta m WHERE m.life = here
@@ -178,9 +180,10 @@ END $$;
 -- Inside of COMMIT, and of PREPARE TRANSACTION, before anything is committed: an error rolls back.
 -- LH006: it was not sealed. COMMIT is a statement of the work, or the work sent SET CONSTRAINTS ALL
 -- IMMEDIATE. LH005: the lease is over by the server's clock, or that clock was set back behind the
--- begin of the transaction and proves nothing. It runs with the caller's rights and search_path, as
--- seal does, which can deceive the caller only.
-CREATE OR REPLACE FUNCTION leasehold.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+-- begin of the transaction and proves nothing. From PostgreSQL 18 it runs with the rights of enter,
+-- which queued it, so it finds nothing by the caller's search_path.
+CREATE OR REPLACE FUNCTION leasehold.at_commit() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE until text := pg_catalog.current_setting('leasehold.until', true);
 BEGIN
   IF pg_catalog.current_setting('leasehold.sealed', true) IS DISTINCT FROM NEW.txn_id::text THEN

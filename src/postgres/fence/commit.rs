@@ -1,6 +1,5 @@
 //! A fenced transaction as the commit of a guarded run: enter, the user's work, seal, `COMMIT`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::try_join;
@@ -42,9 +41,8 @@ where
     let limit = || attempt.before_the_end();
     let connection = attempt.connected(shared.pool.take(shared.is_pipelined));
     let connection = connection.await?;
-    let (connection, was_ended, until, worked) = if connection.is_guarded {
+    let (connection, until, worked) = if connection.is_guarded {
         let transaction = PgTransaction::new(connection.link.client.clone());
-        let was_ended = transaction.was_ended();
         let worked = async {
             let worked = shared.clock.timeout(limit(), work(transaction));
             Ok(worked.await)
@@ -52,34 +50,33 @@ where
         // The first poll of `enter` sends it: what the work sends is behind it, and is executed in
         // its transaction, or in none if `BEGIN` was cancelled. There it cannot write.
         match try_join(attempt.enter(&connection), worked).await {
-            Ok((until, worked)) => (connection, was_ended, until, worked),
+            Ok((until, worked)) => (connection, until, worked),
             Err(refused) => {
                 // Nothing is sent after it in that transaction.
-                close(connection, &was_ended)?;
+                drop(connection);
                 return Err(attempt.why_not(refused).await);
             }
         }
     } else {
         let (connection, until) = attempt.entered(connection).await?;
         let transaction = PgTransaction::new(connection.link.client.clone());
-        let was_ended = transaction.was_ended();
         let worked = shared.clock.timeout(limit(), work(transaction)).await;
-        (connection, was_ended, until, worked)
+        (connection, until, worked)
     };
     let Some(worked) = worked else {
         // Without a word to the server, whose answer might not come either.
         let error =
             "the work of the transaction was not done within the lease; COMMIT was not sent";
-        close(connection, &was_ended)?;
+        drop(connection);
         return Err(EffectError::not_applied(error));
     };
     match worked {
         Ok(PgDone { transaction, value }) => {
             let is_its_own = transaction.is_of(&connection.link.client);
             drop(transaction);
-            if !is_its_own || was_ended.load(Ordering::Acquire) {
+            if !is_its_own {
                 let error = "the work ended another transaction than its own; COMMIT was not sent";
-                close(connection, &was_ended)?;
+                drop(connection);
                 return Err(EffectError::not_applied(error));
             }
             let applied = attempt.seal_and_commit(connection, until).await?;
@@ -87,11 +84,11 @@ where
         }
         Err(PgStop(Stop::Refused(transaction, why))) => {
             drop(transaction);
-            attempt.roll_back(connection, &was_ended).await?;
+            attempt.roll_back(connection).await;
             Ok(Err(why))
         }
         Err(PgStop(Stop::Failed(error))) => {
-            attempt.roll_back(connection, &was_ended).await?;
+            attempt.roll_back(connection).await;
             Err(EffectError::not_applied(error))
         }
     }
@@ -275,23 +272,18 @@ impl FencedCommit<'_> {
         waited.await == Some(true)
     }
 
-    /// Rolls the transaction back. An error if a statement of the work may have committed it.
-    async fn roll_back(
-        &self,
-        mut connection: FenceConnection,
-        was_ended: &AtomicBool,
-    ) -> Result<(), EffectError> {
+    /// Rolls the transaction back.
+    async fn roll_back(&self, mut connection: FenceConnection) {
         // Whoever still has the transaction could send statements behind ROLLBACK: in none, or in
         // that of a later run.
-        if !connection.is_ours_alone() || was_ended.load(Ordering::Acquire) {
-            return close(connection, was_ended);
+        if !connection.is_ours_alone() {
+            return;
         }
         let statements = format!("ROLLBACK; {RESET}");
         let rolled_back = connection.run(&statements);
         if let Some(Ok(())) = self.shared.clock.timeout(LATE, rolled_back).await {
             self.shared.pool.put_back(connection);
         }
-        Ok(())
     }
 
     /// Asks what became of the commit for as long as the run has time.
@@ -300,16 +292,6 @@ impl FencedCommit<'_> {
         let ask = |left| self.shared.resolved(&doubt, left);
         resolve_within(&self.shared.clock, self.permit.not_after, error, ask).await
     }
-}
-
-/// Closes the connection of a transaction for which nothing more is sent. No statement of the work
-/// arrives after that, so none can end the transaction after this function has read what was sent.
-fn close(connection: FenceConnection, was_ended: &AtomicBool) -> Result<(), EffectError> {
-    drop(connection);
-    if was_ended.load(Ordering::Acquire) {
-        return Err(ended());
-    }
-    Ok(())
 }
 
 /// What the work changed after the end of the transaction stayed, whatever became of the

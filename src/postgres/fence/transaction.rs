@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
@@ -20,8 +19,8 @@ const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// It is over with its run: where the work kept it, or shared it with a task, the run is rolled
 /// back, its connection is closed, and a statement that is sent later fails.
 ///
-/// `COMMIT`, `ROLLBACK` and `BEGIN` are not for you to send: the fence's lock ends with the
-/// transaction. Savepoints are.
+/// `COMMIT` and `ROLLBACK` are not for you to send: the fence's lock ends with the transaction. They
+/// are not executed, and abort it: a syntax error. Savepoints are yours.
 ///
 /// [`query`](Self::query) and its siblings prepare each statement on its first use in a
 /// transaction, which takes a round trip more. Behind a pooler that shares connections between
@@ -29,7 +28,6 @@ const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// [`execute_typed`](Self::execute_typed): they prepare nothing.
 pub struct PgTransaction {
     client: Arc<Client>,
-    was_ended: Arc<AtomicBool>,
 }
 
 /// The end of the work of a transaction that is to be committed.
@@ -57,21 +55,12 @@ impl<R> From<PgError> for PgStop<R> {
 
 impl PgTransaction {
     pub(super) fn new(client: Arc<Client>) -> Self {
-        Self {
-            client,
-            was_ended: Arc::default(),
-        }
+        Self { client }
     }
 
     /// Whether it is a transaction of this client.
     pub(super) fn is_of(&self, client: &Arc<Client>) -> bool {
         Arc::ptr_eq(&self.client, client)
-    }
-
-    /// Whether a statement was sent that may have ended the transaction: to be read when this is
-    /// gone, or can send nothing more.
-    pub(super) fn was_ended(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.was_ended)
     }
 
     /// The work is done: the transaction commits, and `value` comes out of the run.
@@ -150,8 +139,7 @@ impl PgTransaction {
         statement: &str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, PgError> {
-        self.look_at(statement);
-        self.client.execute(statement, parameters).await
+        self.client.execute(within(statement), parameters).await
     }
 
     /// Runs a statement; its rows.
@@ -164,8 +152,7 @@ impl PgTransaction {
         statement: &str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, PgError> {
-        self.look_at(statement);
-        self.client.query(statement, parameters).await
+        self.client.query(within(statement), parameters).await
     }
 
     /// Runs a statement that answers one row.
@@ -178,8 +165,7 @@ impl PgTransaction {
         statement: &str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Row, PgError> {
-        self.look_at(statement);
-        self.client.query_one(statement, parameters).await
+        self.client.query_one(within(statement), parameters).await
     }
 
     /// Runs a statement that answers at most one row.
@@ -192,8 +178,7 @@ impl PgTransaction {
         statement: &str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Option<Row>, PgError> {
-        self.look_at(statement);
-        self.client.query_opt(statement, parameters).await
+        self.client.query_opt(within(statement), parameters).await
     }
 
     /// Runs a statement whose parameters have these types; its rows. One round trip, and nothing is
@@ -207,8 +192,7 @@ impl PgTransaction {
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, PgError> {
-        self.look_at(statement);
-        self.client.query_typed(statement, parameters).await
+        self.client.query_typed(within(statement), parameters).await
     }
 
     /// Runs a statement whose parameters have these types; how many rows it changed. One round
@@ -222,20 +206,26 @@ impl PgTransaction {
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<u64, PgError> {
-        self.look_at(statement);
-        self.client.execute_typed(statement, parameters).await
-    }
-
-    fn look_at(&self, statement: &str) {
-        if ends_a_transaction(statement) {
-            self.was_ended.store(true, Ordering::Release);
-        }
+        self.client
+            .execute_typed(within(statement), parameters)
+            .await
     }
 }
 
-/// Whether a statement may end the transaction that it is in. This judges what was sent, and not
-/// the server's answer, because a statement without an answer may have ended it too. The extended
-/// protocol takes one statement at a time, and none of these can be prepared or run by a function.
+/// Sent instead of a statement that may end the transaction. It is a syntax error, so the server
+/// aborts the transaction, and nothing of the work can be applied behind it.
+const NOT_OURS: &str = "leave COMMIT and ROLLBACK to the fence";
+
+/// A statement of the work as it is sent.
+fn within(statement: &str) -> &str {
+    if ends_a_transaction(statement) {
+        return NOT_OURS;
+    }
+    statement
+}
+
+/// Whether a statement may end the transaction that it is in. The extended protocol takes one
+/// statement at a time, and none of these can be prepared or run by a function.
 fn ends_a_transaction(statement: &str) -> bool {
     let mut rest = after_blank(statement);
     while let Some(after) = rest.strip_prefix(';') {

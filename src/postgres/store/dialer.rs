@@ -69,7 +69,10 @@ impl Dialer {
     pub(crate) fn verifies(&self) -> Option<Verified> {
         match self.encryption {
             Encryption::None => None,
-            Encryption::Required if self.tls.ca.is_none() => Some(Verified::Name),
+            // Anybody can have a certificate of the system's authorities.
+            Encryption::Required | Encryption::Chain if self.tls.ca.is_none() => {
+                Some(Verified::Name)
+            }
             Encryption::Required | Encryption::Chain => Some(Verified::Chain),
             Encryption::Full => Some(Verified::Name),
         }

@@ -122,7 +122,8 @@ BEGIN
   PERFORM leasehold.promise();
   UPDATE leasehold.lock_meta m SET system = this, timeline = line, closed_until = greatest(m.closed_until, clock_timestamp() + m.max_ttl)
     WHERE (m.system, m.timeline, coalesce(seen, this)) <> (this, line, this);
-  IF meta.system <> this THEN DELETE FROM leasehold.claim; END IF;
+  -- Only the call that stored the life: a later one would delete what was granted in it.
+  IF FOUND AND meta.system <> this THEN DELETE FROM leasehold.claim; END IF;
   SELECT * INTO STRICT meta FROM leasehold.lock_meta;
   RETURN meta;
 END $$;
@@ -221,6 +222,9 @@ DECLARE
   ms constant interval := '1 ms';
   no_place constant bigint := 9223372036854775807;
 BEGIN
+  IF m = 's' AND who !~ '^[1-9][0-9]{0,9}/[1-9][0-9]{0,9} ' THEN
+    RAISE EXCEPTION 'a share says how many permits it takes, and of how many' USING ERRCODE = '22023';
+  END IF;
   PERFORM leasehold.enter_key(k);
   IF seen <> leasehold.life() THEN
     RAISE EXCEPTION 'this is not the server that the connection was made to' USING ERRCODE = 'LH008';
@@ -262,6 +266,11 @@ BEGIN
         WHERE c.key = k AND c.place <= 0 ORDER BY c.place LIMIT 1;
     END IF;
     IF m = 's' AND held IN ('r', 's') THEN
+      -- Each of them counts, so the first does not say how long the others last.
+      IF EXISTS (SELECT FROM leasehold.claim c WHERE c.key = k AND c.place <= 0
+          AND c.ends > now_ + greatest(c.ttl, meta.max_ttl)) THEN
+        PERFORM leasehold.cut_short(k, meta.max_ttl);
+      END IF;
       -- As above: one that is being renewed at this moment counts.
       DELETE FROM leasehold.claim WHERE owner IN (SELECT c.owner FROM leasehold.claim c
         WHERE c.key = k AND c.place <= 0 AND c.mode = 's' AND c.ends <= clock_timestamp() FOR UPDATE SKIP LOCKED);
@@ -273,7 +282,7 @@ BEGIN
     END IF;
     IF held IS NOT NULL AND NOT (held IN ('r', 's') AND m IN ('r', 's')) THEN
       blocked := held_until;
-    ELSIF blocked IS NULL AND me.called IS NOT TRUE THEN
+    ELSIF blocked IS NULL AND (m = 's' OR me.called IS NOT TRUE) THEN
       FOR again IN 1..2 LOOP
         SELECT c.ends, c.place INTO blocked, first_place FROM leasehold.claim c
           WHERE c.key = k AND c.place > 0 AND c.place < coalesce(my_place, no_place) AND c.ends > now_ AND NOT (c.mode = 'r' AND m = 'r')

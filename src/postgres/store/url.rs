@@ -102,7 +102,9 @@ mod tests {
             ("sslmode=require", true),
             ("sslmode=require&sslrootcert=system", true),
             ("sslmode=require&sslrootcert=/run/ca", false),
-            ("sslmode=verify-ca", false),
+            ("sslmode=verify-ca", true),
+            ("sslmode=verify-ca&sslrootcert=system", true),
+            ("sslmode=verify-ca&sslrootcert=/run/ca", false),
             ("sslmode=verify-full&sslrootcert=/run/ca", true),
         ] {
             let expected = if name {
