@@ -224,9 +224,10 @@ impl Store for MemoryStore {
 
     async fn subscribe(&self, claim: &Claim) -> Result<Hint, Error> {
         let mut state = self.state.lock();
-        state.sweep(self.now());
+        let now = self.now();
+        state.sweep(now);
         let waiting = state.waiting.entry(claim.key.clone()).or_default();
-        Ok(waiting.subscribe(claim.owner))
+        Ok(waiting.subscribe(claim.owner, now))
     }
 
     /// A subscription is no request here, and neither is the look after it.

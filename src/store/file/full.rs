@@ -150,6 +150,35 @@ async fn a_waiter_keeps_the_places_of_those_of_its_process_that_still_wait() {
     assert_eq!(waiting(&store, &held.claim.key).await, ours.len());
 }
 
+/// The holder's renewals keep the places of its process.
+#[tokio::test]
+async fn a_waiter_that_nobody_polls_keeps_its_place_for_a_while_only() {
+    let directory = Temporary::new();
+    let clock = ManualClock::new();
+    let open = || FileStore::open_with_clock(&directory.options(), Clock::from(clock.clone()));
+    let [store, other] = [open().unwrap(), open().unwrap()];
+    let held = granted(&store, &reader(false)).await;
+    let mut writer = claim("k");
+    writer.mode = LockMode::Write;
+    queued(&store, &writer).await;
+    let _unpolled = store.subscribe(&writer).await.unwrap();
+    let mut enters = reader(false);
+    // It asks only now and then, so nothing of its own ends the place.
+    enters.place_ttl *= 100;
+    let mut rounds = 0;
+    loop {
+        clock.advance(writer.place_ttl / 3);
+        rounds += 1;
+        let renewed = store.renew(std::slice::from_ref(&held)).await;
+        assert!(matches!(renewed[..], [Renewed::Extended(_)]), "{renewed:?}");
+        match other.acquire(&enters).await.unwrap() {
+            Acquired::Granted(_) => break,
+            _ => assert!(rounds < 6, "its place has no end"),
+        }
+    }
+    assert!(rounds > 2, "its place ended early");
+}
+
 /// A step of each for itself would keep those that are called from asking.
 #[tokio::test]
 async fn one_waiter_of_a_process_checks_for_all_whether_the_holder_died() {

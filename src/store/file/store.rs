@@ -255,7 +255,8 @@ impl Store for FileStore {
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
         let origin = self.0.process.origin;
         let inner = &self.0;
-        let is_called = inner.is_ours() && inner.wakeups.is_called(&claim.key, &claim.owner);
+        let asks = || (inner.wakeups).asks(&claim.key, &claim.owner, || inner.now());
+        let is_called = inner.is_ours() && asks();
         let way = if is_called { Way::First } else { Way::InLine };
         let acquire: Step<'_, _> = &mut |line, now, token| {
             self.0.withdrawn.lock().check(claim)?;
@@ -308,13 +309,14 @@ impl Store for FileStore {
         let inner = &self.0;
         let receives = inner.wakeups.receives(&inner.directory);
         // Subscribed before the look, so that no handover in between is missed.
-        let woken = inner.wakeups.subscribe(&claim.key, claim.owner);
+        let woken = (inner.wakeups).subscribe(&claim.key, claim.owner, inner.now());
         self.watch(claim, receives.then_some(woken)).await
     }
 
     /// Looks at the file only if no message comes for a moment: then the message may never come.
     fn listen(&self, claim: &Claim) -> Option<Hint> {
-        let woken = self.0.wakeups.listen(&claim.key, claim.owner)?;
+        let inner = &self.0;
+        let woken = (inner.wakeups).listen(&claim.key, claim.owner, inner.now())?;
         let (store, claim) = (self.clone(), claim.clone());
         Some(Hint::new(async move {
             let moment = pin!(store.0.clock.sleep(DEATH_POLL));

@@ -72,30 +72,39 @@ impl Wakeups {
         })
     }
 
-    pub(super) fn subscribe(&self, key: &Key, owner: OwnerToken) -> Hint {
+    pub(super) fn subscribe(&self, key: &Key, owner: OwnerToken, now: Duration) -> Hint {
         let mut waiting = self.waiting.lock();
         make_room(&mut waiting, |waiting| !waiting.waiters.is_empty());
         let of_key = waiting.entry(key.clone()).or_default();
-        of_key.waiters.subscribe(owner)
+        of_key.waiters.subscribe(owner, now)
     }
 
     /// Subscribes if messages reach this process already.
-    pub(super) fn listen(&self, key: &Key, owner: OwnerToken) -> Option<Hint> {
-        (self.receives.get() == Some(&true)).then(|| self.subscribe(key, owner))
+    pub(super) fn listen(&self, key: &Key, owner: OwnerToken, now: Duration) -> Option<Hint> {
+        (self.receives.get() == Some(&true)).then(|| self.subscribe(key, owner, now))
     }
 
-    /// Keeps the places of those that wait for a message.
+    /// Keeps the places of those that wait for a message and still ask.
     pub(super) fn keep_places(&self, key: &Key, line: &mut Line, now: Duration) {
         let waiting = self.waiting.lock();
         if let Some(Waiting { waiters, .. }) = waiting.get(key) {
-            line.keep_places(self.process, now, |owner| waiters.is_awaited(owner));
+            line.keep_places(self.process, now, |owner| waiters.last_asked(owner));
         }
     }
 
-    /// Whether a claim was woken, and no other of its key after it.
-    pub(super) fn is_called(&self, key: &Key, owner: &OwnerToken) -> bool {
-        let waiting = self.waiting.lock();
-        (waiting.get(key)).is_some_and(|waiting| waiting.called.as_ref() == Some(owner))
+    /// Notes that a claim asks. True if it was woken, and no other of its key after it.
+    pub(super) fn asks(
+        &self,
+        key: &Key,
+        owner: &OwnerToken,
+        now: impl FnOnce() -> Duration,
+    ) -> bool {
+        let mut waiting = self.waiting.lock();
+        let Some(Waiting { waiters, called }) = waiting.get_mut(key) else {
+            return false;
+        };
+        waiters.asks(owner, now());
+        called.as_ref() == Some(owner)
     }
 
     /// Wakes the waiters of this process.

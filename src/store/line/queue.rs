@@ -117,24 +117,29 @@ impl Line {
 
     /// Keeps the places of the waiters of a process that still wait, for a quarter longer than
     /// their own requests do. So of a crowd that asks to keep its places, one now and then changes
-    /// something.
+    /// something. `last_asked` says when such a waiter has asked last. Its next request is due half
+    /// of its place's time later: if that does not come, its place is kept as if it had come then,
+    /// and no more after that.
     #[cfg(target_os = "linux")]
     pub(crate) fn keep_places(
         &mut self,
         process: u64,
         now: Duration,
-        waits: impl Fn(&OwnerToken) -> bool,
+        last_asked: impl Fn(&OwnerToken) -> Option<Duration>,
     ) {
         self.places.extend(|place| {
             let Claim {
                 owner, place_ttl, ..
             } = &place.claim;
-            let longer_by = |part| {
-                now.saturating_add(*place_ttl)
+            let longer_by = |from: Duration, part| {
+                from.saturating_add(*place_ttl)
                     .saturating_add(*place_ttl / part)
             };
-            let is_due = place.origin.process == process && place.ends < longer_by(8);
-            (is_due && waits(owner)).then(|| longer_by(4))
+            if place.origin.process != process || place.ends >= longer_by(now, 8) {
+                return None;
+            }
+            let next = last_asked(owner)?.saturating_add(*place_ttl / 2);
+            Some(longer_by(now.min(next), 4))
         });
     }
 }

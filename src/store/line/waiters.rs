@@ -1,6 +1,7 @@
 //! [`Waiters`]: the subscriptions of one key in this process.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -12,7 +13,8 @@ use crate::store::Hint;
 /// The hints that were given out, by claim.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    hints: HashMap<OwnerToken, oneshot::Sender<()>>,
+    /// With the time at which the claim has asked last.
+    hints: HashMap<OwnerToken, (oneshot::Sender<()>, Duration)>,
 }
 
 /// A hint that resolves when this is dropped: outside of the store's lock, which whoever wakes up
@@ -25,10 +27,10 @@ pub(crate) struct Woken(
 
 impl Waiters {
     /// A hint for a claim. An earlier hint of the same claim resolves.
-    pub(crate) fn subscribe(&mut self, owner: OwnerToken) -> Hint {
-        make_room(&mut self.hints, |hint| !hint.is_closed());
+    pub(crate) fn subscribe(&mut self, owner: OwnerToken, now: Duration) -> Hint {
+        make_room(&mut self.hints, |(hint, _)| !hint.is_closed());
         let (wake, woken) = oneshot::channel();
-        self.hints.insert(owner, wake);
+        self.hints.insert(owner, (wake, now));
         Hint::new(async move {
             // A sender that was dropped wakes too: a hint may be early.
             let _ = woken.await;
@@ -41,7 +43,7 @@ impl Waiters {
         if wakes.is_free || wakes.at_rest.is_some() {
             return std::mem::take(&mut self.hints)
                 .into_values()
-                .map(Woken)
+                .map(|(wake, _)| Woken(wake))
                 .collect();
         }
         let granted = wakes.handed_over.iter();
@@ -52,17 +54,27 @@ impl Waiters {
 
     /// Takes out the hint of one claim.
     pub(crate) fn take_one(&mut self, owner: &OwnerToken) -> Option<Woken> {
-        self.hints.remove(owner).map(Woken)
+        let (wake, _) = self.hints.remove(owner)?;
+        Some(Woken(wake))
     }
 
-    /// Whether somebody waits for the hint of a claim.
+    /// Notes that a claim asks.
     #[cfg(target_os = "linux")]
-    pub(crate) fn is_awaited(&self, owner: &OwnerToken) -> bool {
-        (self.hints.get(owner)).is_some_and(|hint| !hint.is_closed())
+    pub(crate) fn asks(&mut self, owner: &OwnerToken, now: Duration) {
+        if let Some((_, last)) = self.hints.get_mut(owner) {
+            *last = now;
+        }
+    }
+
+    /// When a claim has asked last, if somebody waits for its hint.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn last_asked(&self, owner: &OwnerToken) -> Option<Duration> {
+        let (hint, last) = self.hints.get(owner)?;
+        (!hint.is_closed()).then_some(*last)
     }
 
     /// Whether nobody waits for a hint.
     pub(crate) fn is_empty(&self) -> bool {
-        self.hints.values().all(oneshot::Sender::is_closed)
+        self.hints.values().all(|(hint, _)| hint.is_closed())
     }
 }
