@@ -174,6 +174,49 @@ async fn a_request_that_nobody_polls_keeps_none_of_its_process_waiting_for_long(
     assert!(matches!(behind.await, Ok(Acquired::Granted(_))));
 }
 
+/// With a limit on its time, as its caller may have, it would not try at all.
+#[tokio::test]
+async fn a_request_tries_at_once_although_nobody_polls_the_one_before_it() {
+    let directory = Temporary::new();
+    let clock = ManualClock::new();
+    let store = FileStore::open_with_clock(&directory.options(), Clock::from(clock.clone()));
+    let store = store.unwrap();
+    let held = granted(&store, &claim("a")).await;
+    let stopped = File::open(directory.files().remove(0)).unwrap();
+    rustix::fs::flock(&stopped, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let (first, second) = (claim("a"), claim("a"));
+    let mut unpolled = pin!(store.acquire(&first));
+    assert!(futures_util::poll!(&mut unpolled).is_pending());
+    rustix::fs::flock(&stopped, FlockOperation::Unlock).unwrap();
+    assert!(matches!(store.release(&held).await, Released::Released));
+    let behind = store.acquire(&second).now_or_never();
+    assert!(
+        matches!(behind, Some(Ok(Acquired::Granted(_)))),
+        "{behind:?}"
+    );
+}
+
+/// Also if it has to try again.
+#[tokio::test]
+async fn a_holder_waits_for_no_request_of_its_process() {
+    let directory = Temporary::new();
+    let clock = ManualClock::new();
+    let store = FileStore::open_with_clock(&directory.options(), Clock::from(clock.clone()));
+    let store = store.unwrap();
+    let held = granted(&store, &claim("a")).await;
+    let stopped = File::open(directory.files().remove(0)).unwrap();
+    rustix::fs::flock(&stopped, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let next = claim("a");
+    let mut unpolled = pin!(store.acquire(&next));
+    assert!(futures_util::poll!(&mut unpolled).is_pending());
+    let mut released = pin!(store.release(&held));
+    assert!(futures_util::poll!(&mut released).is_pending());
+    rustix::fs::flock(&stopped, FlockOperation::Unlock).unwrap();
+    clock.advance(Duration::from_millis(2));
+    let released = released.now_or_never();
+    assert!(matches!(released, Some(Released::Released)), "{released:?}");
+}
+
 #[test]
 fn a_request_of_the_same_process_is_not_taken_for_one_of_another() {
     let directory = Temporary::new();

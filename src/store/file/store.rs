@@ -131,7 +131,10 @@ impl FileStore {
         let mut began = None;
         let mut pause = PAUSE;
         for tries in 0_u32.. {
-            if let (Some(turn), None) = (&turn, &in_line) {
+            // The one before it may not be polled: so it has tried once.
+            if let (Some(turn), None) = (&turn, &in_line)
+                && tries > 0
+            {
                 in_line = match turn.tries.try_lock() {
                     Ok(first) => Some(first),
                     Err(_) => inner.clock.timeout(IN_LINE, turn.tries.lock()).await,
@@ -142,6 +145,9 @@ impl FileStore {
                 drop(in_line);
                 inner.wake(key, wakes);
                 return Ok(answer);
+            }
+            if tries == 0 && turn.is_some() {
+                continue;
             }
             // From here on it waits for another process, and not for others of its own.
             let now = inner.now();

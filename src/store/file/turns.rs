@@ -6,7 +6,8 @@
 //! polled: a step is one call.
 //!
 //! One request of a process at a time tries again and again because another process is in its step,
-//! and the others are in line behind it. If it is not polled, they try too, now and then.
+//! and the others, which have tried once, are in line behind it. If it is not polled, they try too,
+//! now and then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
