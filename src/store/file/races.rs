@@ -15,7 +15,7 @@ use super::tokens::{Meta, Tokens};
 use super::*;
 use crate::clock::{Clock, ManualClock};
 use crate::model::error::ErrorKind;
-use crate::store::{Acquired, Asked, Claim, Released, Renewed, Store, Wakes};
+use crate::store::{Acquired, Asked, Claim, LockMode, Released, Renewed, Store, Wakes};
 
 /// One attempt to hold a key. `meanwhile` gets how often the step has decided before.
 fn attempt(store: &FileStore, claim: &Claim, meanwhile: impl Fn(usize) + Sync) -> Option<Acquired> {
@@ -203,15 +203,26 @@ async fn a_holder_waits_for_no_request_of_its_process() {
     let clock = ManualClock::new();
     let store = FileStore::open_with_clock(&directory.options(), Clock::from(clock.clone()));
     let store = store.unwrap();
-    let held = granted(&store, &claim("a")).await;
+    let mut writer = claim("a");
+    writer.mode = LockMode::Write;
+    let held = granted(&store, &writer).await;
     let stopped = File::open(directory.files().remove(0)).unwrap();
-    rustix::fs::flock(&stopped, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let lock = || rustix::fs::flock(&stopped, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let unlock = || rustix::fs::flock(&stopped, FlockOperation::Unlock).unwrap();
+    lock();
     let next = claim("a");
     let mut unpolled = pin!(store.acquire(&next));
     assert!(futures_util::poll!(&mut unpolled).is_pending());
+    let mut downgraded = pin!(store.downgrade(&held));
+    assert!(futures_util::poll!(&mut downgraded).is_pending());
+    unlock();
+    clock.advance(Duration::from_millis(2));
+    let downgraded = downgraded.now_or_never();
+    assert!(matches!(downgraded, Some(Ok(_))), "{downgraded:?}");
+    lock();
     let mut released = pin!(store.release(&held));
     assert!(futures_util::poll!(&mut released).is_pending());
-    rustix::fs::flock(&stopped, FlockOperation::Unlock).unwrap();
+    unlock();
     clock.advance(Duration::from_millis(2));
     let released = released.now_or_never();
     assert!(matches!(released, Some(Released::Released)), "{released:?}");

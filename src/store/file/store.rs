@@ -338,13 +338,14 @@ impl Store for FileStore {
 
     async fn downgrade(&self, grant: &Grant) -> Result<Grant, Error> {
         let claim = &grant.claim;
-        self.step(&claim.key, &mut |line, now, token| {
+        let downgrade: Step<'_, _> = &mut |line, now, token| {
             if line.is_idle(now) {
                 return Err(not_held(&claim.key));
             }
             line.downgrade(claim, now, token)
-        })
-        .await
+        };
+        self.step_by(Inner::attempt, Way::First, &claim.key, downgrade)
+            .await
     }
 
     async fn revoke(&self, key: &Key, how: Revoke) -> Result<Revoked, Error> {
