@@ -31,9 +31,9 @@
 //! it keeps the places of all of its process that still wait for a message, for a quarter longer
 //! than they ask for, so the others find that there is nothing to do. A waiter that nobody polls
 //! asks no more: its place ends at most three quarters later than its last request said. One of a
-//! process's waiters checks for all of them whether another process died. One request of a process
-//! at a time tries again while another process is in its step; the holder's requests, and that of a
-//! claim that was called, do not wait behind it.
+//! process's waiters checks for all of them whether another process died; if it does not, another
+//! one does, more rarely. One request of a process at a time tries again while another process is
+//! in its step; the holder's requests, and that of a claim that was called, do not wait behind it.
 //!
 //! **Death.** With [`OnDeath::Now`] a process keeps a lock on its life file, which the system frees
 //! when it dies. Whoever finds a hold of such a process looks at that file.

@@ -30,7 +30,7 @@ use crate::store::{
 const YIELD_FOR: Duration = Duration::from_micros(200);
 const MOST_YIELDS: u32 = 1_000;
 /// How long a request waits for those of its process that are in line before it, until it tries on
-/// its own: they may not be polled.
+/// its own, and a waiter for the one that watches: they may not be polled.
 const IN_LINE: Duration = Duration::from_millis(100);
 /// The first and the longest pause after that.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -193,13 +193,28 @@ impl FileStore {
     }
 
     /// Takes a step now and then, which ends the claims of dead processes: those that wait get a
-    /// message then. One of the waiters of this process does it for all. Ends if a step fails: the
-    /// waiter asks, and its request reports why.
+    /// message then. One of the waiters of this process does it for all. If that one is not polled,
+    /// one of the others does it now and then. Ends if a step fails: the waiter asks, and its
+    /// request reports why.
     async fn watch_deaths(&self, key: &Key) {
-        let turn = self.0.turns.of(key);
-        let _watches = turn.watch.lock().await;
-        while self.0.end_dead(key).is_ok() {
-            self.0.clock.sleep(DEATH_POLL).await;
+        let inner = &self.0;
+        let turn = inner.turns.of(key);
+        let mut watches = None;
+        loop {
+            if watches.is_none() {
+                watches = inner.clock.timeout(IN_LINE, turn.watch.lock()).await;
+            }
+            let after = if watches.is_some() {
+                Duration::ZERO
+            } else {
+                IN_LINE
+            };
+            if turn.begins_check(inner.now(), after) && inner.end_dead(key).is_err() {
+                return;
+            }
+            if watches.is_some() {
+                inner.clock.sleep(DEATH_POLL).await;
+            }
         }
     }
 

@@ -427,15 +427,49 @@ async fn a_waiter_that_listens_sees_the_death_of_the_holder() {
     next.place_ttl = long.ttl;
     let hint = other.listen(&next).unwrap();
     let _busy = other.acquire(&next).await.unwrap();
-    // As a killed process would leave it: there, and not locked.
+    end_life(&directory);
+    let clock = Clock::system().unwrap();
+    let woken = clock.timeout(Duration::from_secs(60), hint).await;
+    assert!(woken.is_some(), "it waits for its message");
+    assert!(granted(&other, &next).await.token > grant.token);
+}
+
+/// The only life file is as that of a killed process: there, and not locked.
+fn end_life(directory: &Temporary) {
     let mut lives = std::fs::read_dir(directory.0.join("p")).unwrap();
     let life = lives.next().unwrap().unwrap().path();
     let unlocked = directory.0.join("unlocked");
     std::fs::write(&unlocked, "").unwrap();
     std::fs::rename(&unlocked, &life).unwrap();
-    let clock = Clock::system().unwrap();
-    let woken = clock.timeout(Duration::from_secs(60), hint).await;
-    assert!(woken.is_some(), "it waits for its message");
+}
+
+/// One of them watches for both.
+#[tokio::test]
+async fn a_waiter_sees_the_death_of_the_holder_although_nobody_polls_the_other() {
+    let directory = Temporary::new();
+    let mut options = directory.options();
+    options.on_death = OnDeath::Now;
+    let clock = ManualClock::new();
+    let open = |options: &FileOptions| {
+        FileStore::open_with_clock(options, Clock::from(clock.clone())).unwrap()
+    };
+    let (one, other) = (open(&options), open(&directory.options()));
+    let grant = granted(&one, &claim("a")).await;
+    let [next, last] = [claim("a"), claim("a")];
+    let _busy = other.acquire(&next).await.unwrap();
+    let _busy = other.acquire(&last).await.unwrap();
+    let mut waits = Box::pin(other.subscribe(&next).await.unwrap());
+    let mut unpolled = Box::pin(other.subscribe(&last).await.unwrap());
+    assert!(futures_util::poll!(unpolled.as_mut()).is_pending());
+    assert!(futures_util::poll!(waits.as_mut()).is_pending());
+    end_life(&directory);
+    clock.advance(Duration::from_millis(100));
+    // It checks, hands the key over to itself, and gets the message.
+    assert!(futures_util::poll!(waits.as_mut()).is_pending());
+    assert!(
+        futures_util::poll!(waits.as_mut()).is_ready(),
+        "nobody checks"
+    );
     assert!(granted(&other, &next).await.token > grant.token);
 }
 

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -26,6 +27,20 @@ pub(super) struct Turn {
     pub(super) tries: tokio::sync::Mutex<()>,
     /// Of the waiters, the one that has this checks for all of them whether somebody died.
     pub(super) watch: tokio::sync::Mutex<()>,
+    /// When one of them has done so last.
+    watched: Mutex<Duration>,
+}
+
+impl Turn {
+    /// Whether no waiter has checked for so long. Then the caller does.
+    pub(super) fn begins_check(&self, now: Duration, after: Duration) -> bool {
+        let mut watched = self.watched.lock();
+        let is_due = now.saturating_sub(*watched) >= after;
+        if is_due {
+            *watched = now;
+        }
+        is_due
+    }
 }
 
 /// The keys that are asked for.
