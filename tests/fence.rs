@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Poll;
 
 use leasehold::clock::ManualClock;
 use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 mod plain;
 mod support;
 use plain::plain;
-use support::{World, ms, secs, while_time_passes};
+use support::{World, ms, poll_once, secs, while_time_passes};
 
 fn key() -> Key {
     "a".parse().expect("a key")
@@ -211,6 +212,44 @@ async fn a_fence_that_is_occupied_for_a_while_is_raised_within_the_wait() {
         assert!(refused.is_err());
         assert_eq!(attempts.load(Ordering::SeqCst), 1, "one attempt");
     }
+}
+
+#[tokio::test]
+async fn a_fence_that_does_not_answer_is_given_up_with_the_wait() {
+    let world = World::new();
+    let lock = world.ours.lock("a").fence(Silent);
+    let began = world.now();
+    let mut acquiring = Box::pin(lock.acquire_within(secs(3)));
+    // In steps that are shorter than the pauses between two attempts.
+    let refused = loop {
+        if let Poll::Ready(refused) = poll_once(&mut acquiring).await {
+            break refused;
+        }
+        world.clock.advance(ms(1));
+        world.settled().await;
+    };
+    assert_eq!(refused.expect_err("silent").kind(), ErrorKind::Unavailable);
+    let took = world.now().since(&began);
+    assert!(took >= ms(2_900) && took <= ms(3_010), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_fence_is_not_raised_again_once_its_manager_shuts_down() {
+    let world = World::new();
+    let attempts = Arc::new(AtomicU32::new(0));
+    let lock = world.ours.lock("a").fence(Occupied {
+        gate: FenceGate::new(),
+        attempts: Arc::clone(&attempts),
+        first: u32::MAX,
+        answers: true,
+    });
+    let mut acquiring = Box::pin(lock.acquire_within(secs(30)));
+    assert!(poll_once(&mut acquiring).await.is_pending());
+    assert_eq!(attempts.load(Ordering::SeqCst), 1, "it pauses");
+    let both = Box::pin(async { tokio::join!(acquiring, world.ours.shutdown()) });
+    let (refused, ()) = while_time_passes(&world, secs(5), both).await;
+    assert!(refused.is_err());
+    assert_eq!(attempts.load(Ordering::SeqCst), 1, "no further attempt");
 }
 
 /// The process is stopped while it raises this fence.

@@ -59,9 +59,10 @@ impl Lock {
     /// A fence that cannot be reached, or at which a transaction of a former holder is still open,
     /// is raised later: [`acquire`](Self::acquire) tries again while it holds the lock, until its
     /// wait is over, and for at most [`wait`](crate::Settings::wait). The first attempt may take
-    /// [`request_timeout`](crate::Settings::request_timeout), and each further one twice as long.
-    /// [`try_acquire`](Self::try_acquire) makes one attempt. If all fail, the lock is released and
-    /// the acquire fails.
+    /// [`request_timeout`](crate::Settings::request_timeout), and each further one twice as long,
+    /// or what is left of the wait if that is less, but never less than the first.
+    /// [`try_acquire`](Self::try_acquire) makes one attempt. If all fail, or the manager is shut
+    /// down, the lock is released and the acquire fails.
     ///
     /// The store's tokens must grow ([`Fencing::Monotonic`]); otherwise every acquire is
     /// `Unsupported`.
@@ -386,17 +387,19 @@ impl Lock {
                     guard.key()
                 )))
             });
-            match raised {
-                Err(error) if may_be_raised_later(&error) && guard.lease().is_live() => {
-                    if left() <= pause {
-                        return Err(error);
-                    }
-                }
+            let error = match raised {
+                Err(error) if may_be_raised_later(&error) && guard.lease().is_live() => error,
                 raised => return raised,
+            };
+            if left() <= pause {
+                return Err(error);
             }
-            limit = (2 * limit).min(left()).max(request);
+            limit = (2 * limit).min(left().saturating_sub(pause)).max(request);
             guard.expect_again_within(pause + limit + request);
-            clock.sleep(pause).await;
+            context.pause(pause).await;
+            if context.is_closing() || !guard.lease().is_live() {
+                return Err(error);
+            }
             pause = (2 * pause).min(context.settings().max_poll_interval);
         }
     }
