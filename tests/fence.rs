@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 
+use futures_util::future::{Either, select};
 use leasehold::clock::ManualClock;
 use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
 use leasehold::reentrant::Scope;
 use leasehold::run::{CommitProof, Doubt, EffectError, HeldKey, Resolution, TxnId};
 use leasehold::store::{MemoryStore, Revoke};
+use leasehold::testing::Operation;
 use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError};
 use parking_lot::Mutex;
 
@@ -16,7 +18,7 @@ use parking_lot::Mutex;
 mod plain;
 mod support;
 use plain::plain;
-use support::{World, ms, poll_once, secs, while_time_passes};
+use support::{Far, World, ms, poll_once, secs, while_time_passes};
 
 fn key() -> Key {
     "a".parse().expect("a key")
@@ -250,6 +252,79 @@ async fn a_fence_is_not_raised_again_once_its_manager_shuts_down() {
     let (refused, ()) = while_time_passes(&world, secs(5), both).await;
     assert!(refused.is_err());
     assert_eq!(attempts.load(Ordering::SeqCst), 1, "no further attempt");
+}
+
+#[tokio::test]
+async fn a_slot_whose_fence_is_occupied_for_a_while_is_held_within_the_wait() {
+    for answers in [true, false] {
+        // The first attempt is made before the wait.
+        for first in [1, 3] {
+            let world = World::new();
+            let (gate, attempts) = (FenceGate::new(), Arc::new(AtomicU32::new(0)));
+            let semaphore = world.ours.semaphore("s", 1).fence(Occupied {
+                gate: gate.clone(),
+                attempts: Arc::clone(&attempts),
+                first,
+                answers,
+            });
+            let acquiring = Box::pin(semaphore.acquire_within(secs(10)));
+            let held = while_time_passes(&world, secs(11), acquiring).await;
+            let held = held.expect("raised").expect("free");
+            assert_eq!(attempts.load(Ordering::SeqCst), first + 1);
+            assert_eq!(gate.largest(held.key()), Some(held.token()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_caller_whose_fence_cannot_be_raised_leaves_slots_to_others() {
+    for answers in [true, false] {
+        let world = World::new();
+        let theirs = world.theirs.semaphore("s", 4);
+        let mut busy = Vec::new();
+        for _ in 0..4 {
+            busy.push(theirs.acquire().await.expect("free"));
+        }
+        let ours = world.ours.semaphore("s", 4).fence(Occupied {
+            gate: FenceGate::new(),
+            attempts: Arc::default(),
+            first: u32::MAX,
+            answers,
+        });
+        let mut failing = Box::pin(ours.acquire_within(secs(30)));
+        assert!(poll_once(&mut failing).await.is_pending());
+        for slot in busy {
+            drop(slot.release().await);
+        }
+        // All slots are handed to the one that waits.
+        world.settled().await;
+        let other = Box::pin(theirs.acquire_within(secs(2)));
+        match while_time_passes(&world, secs(3), select(failing, other)).await {
+            Either::Left((ended, _)) => panic!("it has {ended:?}"),
+            Either::Right((held, _)) => drop(held.expect("no fault").expect("a free slot")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slot_of_a_store_that_does_not_answer_for_a_while_is_held_within_the_wait() {
+    let far = Far::new();
+    far.network.block(Operation::Acquire);
+    let semaphore = far.locks.semaphore("s", 2);
+    let mut acquiring = Box::pin(semaphore.acquire_within(secs(10)));
+    for _ in 0..20 {
+        assert!(poll_once(&mut acquiring).await.is_pending());
+        far.pass(ms(100)).await;
+    }
+    far.network.unblock(Operation::Acquire);
+    for _ in 0..60 {
+        if let Poll::Ready(held) = poll_once(&mut acquiring).await {
+            drop(held.expect("it answers").expect("free"));
+            return;
+        }
+        far.pass(ms(100)).await;
+    }
+    panic!("the store answers, and no slot is held");
 }
 
 /// The process is stopped while it raises this fence.

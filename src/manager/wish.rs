@@ -30,6 +30,9 @@ pub(crate) struct Wish {
     /// Whether its caller is counted among those that wait already: it asks for several keys at
     /// once, and waits once.
     pub(crate) is_counted: bool,
+    /// Whether its fence is raised once for each grant, however long its caller waits: the caller
+    /// asks for it again itself.
+    pub(crate) is_raised_once: bool,
 }
 
 /// How long a hold lasts. A handoff needs the same times on both sides.
@@ -107,6 +110,7 @@ impl Wish {
             fence: None,
             may_hand_off: true,
             is_counted: false,
+            is_raised_once: false,
         }
     }
 

@@ -193,6 +193,11 @@ impl Lock {
         self.wishing(|wish| wish.is_counted = true)
     }
 
+    /// A lock whose fence cannot be raised at once is released, so that others may have it.
+    pub(crate) fn raised_once(self) -> Self {
+        self.wishing(|wish| wish.is_raised_once = true)
+    }
+
     fn wishing(mut self, change: impl FnOnce(&mut Wish)) -> Self {
         if let Ok(wish) = &mut self.wish {
             change(wish);
@@ -274,7 +279,11 @@ impl Lock {
             let limit = (!wait.is_zero()).then_some(wait);
             match (acquire(&self.handle, wish, limit).await?, &wish.fence) {
                 (Some(guard), Some(fence)) => {
-                    let left = wait.saturating_sub(clock.stamp().since(&began));
+                    let left = if wish.is_raised_once {
+                        Duration::ZERO
+                    } else {
+                        wait.saturating_sub(clock.stamp().since(&began))
+                    };
                     self.raise(fence, guard, left).await.map(Some)
                 }
                 (guard, _) => Ok(guard),
@@ -465,7 +474,7 @@ impl Lock {
 }
 
 /// Whether another attempt to raise a fence may succeed under the same token.
-fn may_be_raised_later(error: &Error) -> bool {
+pub(super) fn may_be_raised_later(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::InDoubt)
 }
 

@@ -41,7 +41,7 @@ use crate::manager::{LockGuard, LockManager};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::recipes::busy::{MOST_NAMED, no_slot};
-use crate::recipes::lock::Lock;
+use crate::recipes::lock::{Lock, may_be_raised_later};
 use crate::store::Released;
 
 /// The largest number of slots: a waiting caller asks for each of them.
@@ -73,7 +73,7 @@ impl LockManager {
             (0..slots)
                 .map(|slot| {
                     let key = Key::parse(&format!("{name}/slot-{slot}"))?;
-                    Ok(self.lock(key).counted_once())
+                    Ok(self.lock(key).counted_once().raised_once())
                 })
                 .collect()
         });
@@ -87,6 +87,11 @@ impl LockManager {
 impl Semaphore {
     /// Ties a fence to each slot, as [`Lock::fence`]: it is raised to the holder's token under the
     /// slot's own key, so holders of different slots do not lock each other out.
+    ///
+    /// Each raise is one attempt, of at most [`request_timeout`](crate::Settings::request_timeout).
+    /// If it fails, the slot is released, and the caller asks for it again after a pause, until its
+    /// wait is over. The pause doubles each time, up to
+    /// [`max_poll_interval`](crate::Settings::max_poll_interval).
     pub fn fence(self, fence: impl Fence) -> Self {
         let fence = erase(fence);
         let behind = |lock: Lock| lock.behind(Arc::clone(&fence));
@@ -137,14 +142,16 @@ impl Semaphore {
         let context = self.manager.handle.context();
         let clock = context.clock();
         let started = clock.stamp();
-        match self.try_acquire().await {
+        let missed = match self.try_acquire().await {
             Ok(Some(permit)) => return Ok(Some(permit)),
-            Ok(None) if wait.is_zero() => return Ok(None),
-            Ok(None) => {}
-            Err(error) if error.kind() == ErrorKind::NotReady => {}
+            Ok(None) => None,
+            Err(error) if error.is_retryable() => Some(error),
             Err(error) => return Err(error),
-        }
+        };
         let left = wait.saturating_sub(clock.stamp().since(&started));
+        if left.is_zero() {
+            return missed.map_or(Ok(None), Err);
+        }
         let slots = self.slots.as_ref().map_err(Clone::clone)?;
         // The caller waits once, for whichever slot is free first.
         let _counted = context.counted()?;
@@ -153,7 +160,7 @@ impl Semaphore {
         let mut asked: FuturesUnordered<_> = (0..)
             .zip(slots)
             .filter(|(_, lock)| all_own || !lock.is_inside_run())
-            .map(|(slot, lock)| async move { (slot, lock.acquire_within(left).await) })
+            .map(|(slot, lock)| async move { (slot, self.one_within(lock, left).await) })
             .collect();
         let mut failed = None;
         // The first grant is used; the other requests are withdrawn when they are dropped.
@@ -165,6 +172,23 @@ impl Semaphore {
             }
         }
         failed.map_or(Ok(None), Err)
+    }
+
+    /// Holds this slot. While its fence cannot be raised, others may have it between two attempts.
+    async fn one_within(&self, lock: &Lock, wait: Duration) -> Result<Option<LockGuard>, Error> {
+        let context = self.manager.handle.context();
+        let clock = context.clock();
+        let began = clock.stamp();
+        let left = || wait.saturating_sub(clock.stamp().since(&began));
+        let mut pause = context.retry_pause();
+        loop {
+            match lock.acquire_within(left()).await {
+                Err(error) if may_be_raised_later(&error) && left() > pause => {}
+                held => return held,
+            }
+            context.pause(pause).await;
+            pause = (2 * pause).min(context.settings().max_poll_interval);
+        }
     }
 
     /// As [`acquire`](Self::acquire), without a wait; `None` if no slot is free.
