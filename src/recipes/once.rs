@@ -182,8 +182,12 @@ impl OneTimeJob {
     /// lost: it runs to its end, and then its result is in [`JobError::NotRecorded`].
     ///
     /// The end of the job wakes whoever waits for it. Where that message is lost, a waiter notices
-    /// it within [`max_poll_interval`](crate::Settings::max_poll_interval). Of those that wait in
-    /// one process, one asks the store for all.
+    /// it when it asks again, after
+    /// [`max_poll_interval`](crate::Settings::max_poll_interval) at most, or later behind many
+    /// others: that setting says when. Of those that wait in one process, one asks the store for
+    /// all. If that one is no job, but a caller of [`lock`](LockManager::lock) with the
+    /// [key](Self::key) of this fire time, it waits for the end of the rest: the jobs behind it
+    /// notice nothing before its wait is over. So leave that key to jobs.
     ///
     /// Not promised: exactly once. The job and the record of it are two steps, and a host may die
     /// between them. Data behind a [fence](Self::fence), or a job that can be repeated, close that
