@@ -23,6 +23,9 @@ public final class Lease {
     public Lease(Path path) throws IOException { this.path = path; open(); }
 
     private void open() throws IOException {
+        String mounts = Files.readString(Path.of("/proc/self/mountinfo"), ISO_8859_1);
+        if (mounts.contains(" /proc/uptime ")) // as lxcfs has it
+            throw new IOException("uptime is not the machine's");
         List<Object> ours = List.of(0, Files.getAttribute(Path.of("/proc/self"), "unix:uid"));
         if (!Files.isRegularFile(path) || !ours.contains(Files.getAttribute(path, "unix:uid")))
             throw new IOException("no file of ours or of root");
@@ -43,7 +46,8 @@ public final class Lease {
                 hash = (hash ^ each & 0xff) * 0x100000001b3L;
             if (hash != Long.parseUnsignedLong(found.group(7), 16)) continue;
             String boot = Files.readString(Path.of("/proc/sys/kernel/random/boot_id")).trim();
-            Path timens = Files.readSymbolicLink(Path.of("/proc/self/ns/time"));
+            Path link = Path.of("/proc/self/ns/time"), one = Path.of("time:[0]"); // before 5.6
+            Path timens = Files.isSymbolicLink(link) ? Files.readSymbolicLink(link) : one;
             if (!(boot + " time:[" + found.group(5) + "]").equals(found.group(4) + " " + timens))
                 throw new IOException("of another boot or time namespace");
             if (found.group(2).equals("live")) deadline = Long.parseLong(found.group(3));

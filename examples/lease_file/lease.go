@@ -43,10 +43,13 @@ func (l *Lease) parse() bool {
 		want = fmt.Sprintf("%016x\n", hash.Sum64())
 	}
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	namespace, _ := os.Readlink("/proc/self/ns/time")
+	namespace, err := os.Readlink("/proc/self/ns/time")
+	if err != nil {
+		namespace = "0" // Linux before 5.6 has one time.
+	}
 	here := fmt.Sprintf(" boot=%s timens=%s ", id[:36], strings.Trim(namespace, "time:[]"))
 	deadline, form := time.Duration(0), "leasehold-lease 1 state=%s deadline=%d token="
-	_, err := fmt.Sscanf(text, form, &state, &deadline)
+	_, err = fmt.Sscanf(text, form, &state, &deadline)
 	known := err == nil && sum == want && strings.Contains(text+" ", here)
 	if known && state == "live" {
 		l.deadline = deadline

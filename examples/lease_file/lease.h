@@ -18,7 +18,8 @@ static bool lease_parse(struct lease *l) {
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
     bool known = file && fscanf(file, "%63s", id) == 1;
     if (file) fclose(file);
-    known = known && readlink("/proc/self/ns/time", link, 63) > 0;
+    if (readlink("/proc/self/ns/time", link, 63) < 0)
+        strcpy(link, "time:[0]"); /* Linux before 5.6 has one time */
     known = known && sscanf(link, "time:[%63[0-9]", ns) == 1;
     l->deadline = 0;
     for (int tries = 0; known && l->size > 22 && tries < 100; tries++) {

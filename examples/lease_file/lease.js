@@ -9,7 +9,10 @@ module.exports = class Lease {
   /** Throws for what is no record of a lease of this boot. */
   constructor(path = process.env.LEASEHOLD_LEASE) {
     const boot = fs.readFileSync("/proc/sys/kernel/random/boot_id", "latin1").trim();
-    const timens = fs.readlinkSync("/proc/self/ns/time").replace(/\D/g, "");
+    let timens = "0"; // Linux before 5.6 has one time.
+    try { timens = fs.readlinkSync("/proc/self/ns/time").replace(/\D/g, ""); } catch { }
+    if (fs.readFileSync("/proc/self/mountinfo").includes(" /proc/uptime ")) // As lxcfs has it.
+      throw Error("uptime is not the machine's");
     Object.assign(this, { path, machine: `boot=${boot} timens=${timens}`, over: false });
     this.open();
   }

@@ -6,8 +6,11 @@ class Lease:
     def __init__(self, path=None):
         """Raises OSError or ValueError for what is no record of a lease of this boot."""
         self.path = path or os.environ["LEASEHOLD_LEASE"]
-        with open("/proc/sys/kernel/random/boot_id") as boot:
+        try:
             timens = re.sub(r"\D", "", os.readlink("/proc/self/ns/time"))
+        except OSError:
+            timens = "0"  # Linux before 5.6 has one time
+        with open("/proc/sys/kernel/random/boot_id") as boot:
             self.machine = [b"boot=" + boot.read().strip().encode(), b"timens=" + timens.encode()]
         self.over = False
         self.open()

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,7 +14,7 @@ use crate::check::sealed;
 use crate::command::{
     Mark, Running, code, leasehold, printed, run_script, runs, send, until, with_default_signals,
 };
-use crate::files::Directory;
+use crate::files::{Directory, is_root};
 use crate::redis::pause;
 
 const LANGUAGES: [&str; 5] = ["c", "go", "java", "js", "py"];
@@ -379,6 +379,64 @@ fn a_reader_refuses_what_is_no_record_of_this_boot() {
             assert_eq!(code(&output), REFUSED, "{language}, {what}: {said}");
             assert!(output.stdout.is_empty(), "{language}, {what}: {said}");
         }
+    }
+}
+
+/// What a reader of each language prints for one read, in a mount namespace in which the shell that
+/// becomes the reader has run this line.
+fn read_after(line: &str, file: &Mark) -> Vec<(&'static str, Output)> {
+    let outputs = LANGUAGES.map(|language| {
+        let reader = line_of(language);
+        let script = format!("set -e\n{line}\nexec 0<<END\n1\nEND\n{reader}");
+        let mut unshare = Command::new("unshare");
+        unshare.args(["-m", "sh", "-c", &script]);
+        let output = unshare.env("LEASEHOLD_LEASE", file.path()).output();
+        (language, output.unwrap())
+    });
+    Vec::from(outputs)
+}
+
+/// As in a container with lxcfs. The others ask the system for its boot clock.
+#[test]
+fn a_reader_that_needs_the_uptime_refuses_one_that_is_not_the_machines() {
+    if !is_root() {
+        println!("did not run: only root can mount");
+        return;
+    }
+    let [file, uptime] = [Mark::new(), Mark::new()];
+    std::fs::write(file.path(), sealed(&text("live", boot_now() + HOUR))).unwrap();
+    std::fs::write(uptime.path(), "1.00 1.00\n").unwrap();
+    let line = format!("mount --bind {} /proc/uptime", uptime.path());
+    for (language, output) in read_after(&line, &file) {
+        let said = printed(&output);
+        if ["java", "js"].contains(&language) {
+            assert_eq!(code(&output), REFUSED, "{language}: {said}");
+            assert!(
+                said.contains("uptime is not the machine's"),
+                "{language}: {said}"
+            );
+        } else {
+            assert_eq!(code(&output), 0, "{language}: {said}");
+            assert!(!said.starts_with("0 "), "{language}: {said}");
+        }
+    }
+}
+
+/// As before Linux 5.6, which has no time namespaces.
+#[test]
+fn a_reader_without_a_time_namespace_reads_the_record_of_a_tool_without_one() {
+    if !is_root() {
+        println!("did not run: only root can mount");
+        return;
+    }
+    let file = Mark::new();
+    let live = text("live", boot_now() + HOUR);
+    let live = live.replace(field(&live, "timens"), "0");
+    std::fs::write(file.path(), sealed(&live)).unwrap();
+    for (language, output) in read_after("mount -t tmpfs none /proc/$$/ns", &file) {
+        let said = printed(&output);
+        assert_eq!(code(&output), 0, "{language}: {said}");
+        assert!(!said.starts_with("0 "), "{language}: {said}");
     }
 }
 
