@@ -282,7 +282,7 @@ BEGIN
     END IF;
     IF held IS NOT NULL AND NOT (held IN ('r', 's') AND m IN ('r', 's')) THEN
       blocked := held_until;
-    ELSIF blocked IS NULL AND (m = 's' OR me.called IS NOT TRUE) THEN
+    ELSIF blocked IS NULL AND me.called IS NOT TRUE THEN
       FOR again IN 1..2 LOOP
         SELECT c.ends, c.place INTO blocked, first_place FROM leasehold.claim c
           WHERE c.key = k AND c.place > 0 AND c.place < coalesce(my_place, no_place) AND c.ends > now_ AND NOT (c.mode = 'r' AND m = 'r')
