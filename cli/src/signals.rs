@@ -1,6 +1,8 @@
 //! The signals that the tool gets.
 
 use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -45,7 +47,13 @@ const ENDING: &[Signal] = &[
 const BLOCKED: [Signal; 2] = [Signal::SIGTTIN, Signal::SIGTTOU];
 
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(Signal, Stream)>);
+pub(crate) struct Signals {
+    streams: Vec<(Signal, Stream)>,
+    /// The last signal that ends a tool and was not passed on, set by its handler: the runtime that
+    /// reads the signals for all others may be that of the lock manager's thread, and need not have
+    /// passed it on.
+    arrived: Arc<AtomicUsize>,
+}
 
 impl Signals {
     /// The signals of a tool that runs a command.
@@ -60,23 +68,37 @@ impl Signals {
 
     fn of<'a>(which: impl IntoIterator<Item = &'a Signal>) -> Result<Self, Failure> {
         let ignored = ignored();
+        let arrived = Arc::default();
         let streams = which
             .into_iter()
             .filter(|&&which| ignored & (1 << (which as u32 - 1)) == 0)
-            .map(|&which| Ok((which, listen(SignalKind::from_raw(which as i32))?)))
+            .map(|&which| {
+                if ENDING.contains(&which) {
+                    note(which, &arrived)?;
+                }
+                Ok((which, listen(SignalKind::from_raw(which as i32))?))
+            })
             .collect::<Result<_, Failure>>()?;
         // Whatever our parent has blocked: without SIGCHLD no end of a command would be seen. Only
         // now, so that a signal that waited is one that we listen to.
         (SigSet::from_iter(BLOCKED).thread_set_mask())
             .map_err(|why| Failure::system("the signal mask cannot be set", &why))?;
-        Ok(Self(streams))
+        Ok(Self { streams, arrived })
     }
 
     /// The next signal of any kind. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
-            for (which, stream) in &mut self.0 {
+            for (which, stream) in &mut self.streams {
                 if stream.poll_recv(cx).is_ready() {
+                    // It is passed on. Another one that came since stays noted.
+                    let noted = *which as usize;
+                    let _ = (self.arrived).compare_exchange(
+                        noted,
+                        0,
+                        Ordering::SeqCst,
+                        Ordering::SeqCst,
+                    );
                     return Poll::Ready(*which);
                 }
             }
@@ -86,15 +108,17 @@ impl Signals {
     }
 
     /// The signal that ends a tool that only waits, if one has arrived. Checked before a command is
-    /// started: the runtime may not have read its signals since the lock was acquired.
+    /// started: no runtime may have read its signals since the lock was acquired.
     pub(crate) async fn ended(&mut self) -> Option<Signal> {
         // On a runtime of one thread this reads all that has arrived.
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
-            signal = self.ending() => Some(signal),
-            () = std::future::ready(()) => None,
+            signal = self.ending() => return Some(signal),
+            () = std::future::ready(()) => {}
         }
+        let arrived = self.arrived.load(Ordering::SeqCst);
+        (ENDING.iter().copied()).find(|&which| which as usize == arrived)
     }
 
     /// The next signal that ends a tool that only waits. Cancel safe.
@@ -122,6 +146,14 @@ fn ignored() -> u64 {
 #[cfg(not(target_os = "linux"))]
 fn ignored() -> u64 {
     0
+}
+
+/// Its handler sets the number of the signal.
+fn note(which: Signal, arrived: &Arc<AtomicUsize>) -> Result<(), Failure> {
+    let (number, arrived) = (which as usize, Arc::clone(arrived));
+    signal_hook::flag::register_usize(which as i32, arrived, number)
+        .map(drop)
+        .map_err(|why| Failure::system("signals cannot be listened to", &why))
 }
 
 fn listen(kind: SignalKind) -> Result<Stream, Failure> {
