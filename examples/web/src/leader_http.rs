@@ -49,8 +49,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = tokio::net::TcpListener::bind(address).await?;
     let server =
         axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let leading = election.while_leader(name, schedule).until(stop);
-    let leading = leading.drain(Duration::from_secs(5));
+    // A run in progress may end first, so that the next leader need not wait for the TTL.
+    let leading = election.while_leader(name, schedule);
+    let leading = leading.drain(Duration::from_secs(5)).until(stop);
     let (served, led) = tokio::join!(async { server.await }, leading);
     served?;
     led?;
