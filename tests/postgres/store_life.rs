@@ -176,7 +176,10 @@ async fn a_late_check_of_another_life_deletes_nothing_that_was_granted_since() {
     let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
                    AND query LIKE '%hello%' AND datname = current_database()";
     crate::world::until("the second waits", || locks.psql(blocked) == "1").await;
-    let third = tokio::spawn(async move { third.batch_execute(hello).await.unwrap() });
+    let third = tokio::spawn(async move {
+        let alone = "SELECT leasehold.hello(NULL)";
+        third.batch_execute(alone).await.unwrap();
+    });
     crate::world::until("the third waits", || locks.psql(blocked) == "2").await;
     first.batch_execute("COMMIT").await.unwrap();
     let second = second.await.unwrap();
