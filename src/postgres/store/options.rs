@@ -57,7 +57,7 @@ impl PostgresOptions {
         Field::new("sslmode", "disable", Words(Encryption::WORDS, |o, word| o.dialer.encryption = Encryption::of(word)),
             "TLS, and what of the server's certificate is verified"),
         Field::new("sslrootcert", "", Text("the path of a file, or system", |o, path| { o.dialer.tls.ca = if path == "system" { None } else { TlsFiles::path(path)? }; Ok(()) }),
-            "with TLS: the authorities to trust, in place of those of the system (PEM)"),
+            "with TLS: the authorities to trust, instead of those of the system (PEM)"),
         Field::new("sslcert", "", Text("the path of a file", |o, path| { o.dialer.tls.cert = TlsFiles::path(path)?; Ok(()) }),
             "with TLS: our certificate, for servers that demand one (PEM)"),
         Field::new("sslkey", "", Text("the path of a file", |o, path| { o.dialer.tls.key = TlsFiles::path(path)?; Ok(()) }),

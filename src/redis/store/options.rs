@@ -76,7 +76,7 @@ impl RedisOptions {
         Field::new("password_file", "", Text("the path of a file", |o, path| { o.login.password_file = Some(files::path(path)?); Ok(()) }),
             "the password, read at each connect"),
         Field::new("ca", "", Text("the path of a file", |o, path| { o.tls.ca = TlsFiles::path(path)?; Ok(()) }),
-            "with TLS: the authorities to trust, in place of those of the system (PEM)"),
+            "with TLS: the authorities to trust, instead of those of the system (PEM)"),
         Field::new("cert", "", Text("the path of a file", |o, path| { o.tls.cert = TlsFiles::path(path)?; Ok(()) }),
             "with TLS: our certificate, for servers that demand one (PEM)"),
         Field::new("key", "", Text("the path of a file", |o, path| { o.tls.key = TlsFiles::path(path)?; Ok(()) }),

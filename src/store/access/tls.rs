@@ -10,7 +10,7 @@ pub(crate) use with_tls::refusal;
 
 use crate::model::error::Error;
 
-/// The files of an authority to trust in place of those of the system, and of a client's
+/// The files of an authority to trust instead of those of the system, and of a client's
 /// certificate with its key.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
