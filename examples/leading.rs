@@ -109,7 +109,6 @@ async fn main() -> Result<(), Failure> {
     let office = Office { locks, plans };
     let first = Candidate::start(&office, "host-a", 0);
     office.led_by("host-a").await?;
-    let second = Candidate::start(&office, "host-b", 0);
     // The better machine waits, and the office moves to it.
     let better = Candidate::start(&office, "host-c", 3);
     office.led_by("host-c").await?;
@@ -117,12 +116,13 @@ async fn main() -> Result<(), Failure> {
     let election = office.locks.election("scheduler");
     let has_left = election.step_down().await?;
     println!("stepped down: {has_left}");
-    office.led_by("host-b").await?;
-    // Whoever stops resigns, and the next one leads at once.
-    second.stop().await?;
     office.led_by("host-a").await?;
-    first.stop().await?;
     better.stop().await?;
+    // Whoever stops resigns, and the next one leads at once.
+    let second = Candidate::start(&office, "host-b", 0);
+    first.stop().await?;
+    office.led_by("host-b").await?;
+    second.stop().await?;
     println!("nobody leads: {}", election.leader().await?.is_none());
     office.locks.shutdown().await;
     Ok(())
