@@ -1,8 +1,8 @@
 //! Three candidates for one office: who leads, steps down, gives way to a better one, and stops in
 //! order.
 //!
-//! `cargo run --example leading` keeps all in memory. `cargo run --example leading --features redis --
-//! redis://127.0.0.1:6379/0` takes any store that has a queue.
+//! `cargo run --example leading` keeps all in memory. With
+//! `--features redis -- redis://127.0.0.1:6379/0` it takes any store that has a queue.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Twelve shards over three members: each joins, the shards move, and each leaves in order.
 //!
-//! `cargo run --example shards` keeps all in memory. `cargo run --example shards --features redis --
-//! redis://127.0.0.1:6379/0` takes any store that has a queue; start it on several machines, and
+//! `cargo run --example shards` keeps all in memory. With
+//! `--features redis -- redis://127.0.0.1:6379/0` it takes any store that has a queue; start it on several machines, and
 //! they share the shards.
 
 use std::error::Error;

@@ -415,13 +415,17 @@ impl PgBouncer {
     }
 }
 
+/// Another mode of the poolers that tests start.
+const POOL_MODE: &str = "LEASEHOLD_TEST_POOL_MODE";
+
 /// The file of a pooler before a server.
 fn configured(folder: &Path, port: u16, server: &PgServer, most: u32) -> PathBuf {
     let file = folder.join("pgbouncer.ini");
     let target = format!("host=127.0.0.1 port={} user=postgres", server.port);
+    let mode = std::env::var(POOL_MODE).unwrap_or_else(|_| "transaction".to_owned());
     let text = format!(
         "[databases]\n* = {target}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
-         pool_mode = transaction\ndefault_pool_size = {most}\nunix_socket_dir =\nlogfile = {}\n",
+         pool_mode = {mode}\ndefault_pool_size = {most}\nunix_socket_dir =\nlogfile = {}\n",
         folder.join("log").display()
     );
     fs::write(&file, text).expect("a configuration");

@@ -7,6 +7,10 @@ use crate::tokens::macros;
 /// count.
 const LINES: usize = 500;
 
+/// The most columns of a line of prose in a comment. A row of a table and a line of a block between
+/// fences can't be broken.
+const COLUMNS: usize = 100;
+
 /// Macros of unfinished code, or left over from a search for a fault.
 const UNFINISHED: [&str; 3] = ["todo", "unimplemented", "dbg"];
 
@@ -24,6 +28,11 @@ pub(crate) fn violations<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Ve
         if lines > LINES && !is_test {
             violations.push(format!(
                 "{name}: {lines} lines are over {LINES}; it has more than one idea"
+            ));
+        }
+        for number in wide_comments(text) {
+            violations.push(format!(
+                "{name}:{number}: a comment is wider than {COLUMNS} columns"
             ));
         }
         // A log line is found by a word that stays the same when files move.
@@ -50,6 +59,22 @@ pub(crate) fn violations<N: AsRef<str>, T: AsRef<str>>(sources: &[(N, T)]) -> Ve
         }
     }
     violations
+}
+
+fn wide_comments(text: &str) -> Vec<usize> {
+    let mut is_fenced = false;
+    let mut wide = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            continue;
+        };
+        let prose = comment.trim_start_matches(['/', '!']).trim_start();
+        is_fenced ^= prose.starts_with("```");
+        if !is_fenced && !prose.starts_with('|') && line.chars().count() > COLUMNS {
+            wide.push(index + 1);
+        }
+    }
+    wide
 }
 
 fn lines_of_code(text: &str) -> usize {

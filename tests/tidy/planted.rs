@@ -256,6 +256,10 @@ fn the_form_of_a_file_is_judged() {
         "a.rs: does not open",
         "//!",
     );
+    let wide = format!("//! A.\n    /// {}.\nfn f() {{}}", "a ".repeat(50));
+    assert_one(&form::violations(&[("a.rs", &wide)]), "a.rs:2", "columns");
+    let table = format!("//! A.\n//! | {} |\nfn f() {{}}", "a ".repeat(50));
+    assert_eq!(form::violations(&[("a.rs", &table)]), [""; 0]);
     assert_one(
         &form::violations(&[("a.rs", "//! A.\nfn f() { todo!() }")]),
         "a.rs:2",

@@ -19,8 +19,8 @@ const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// It is over with its run: where the work kept it, or shared it with a task, the run is rolled
 /// back, its connection is closed, and a statement that is sent later fails.
 ///
-/// `COMMIT` and `ROLLBACK` are not for you to send: the fence's lock ends with the transaction. They
-/// are not executed, and abort it: a syntax error. Savepoints are yours.
+/// `COMMIT` and `ROLLBACK` are not for you to send: the fence's lock ends with the transaction.
+/// They are not executed, and abort it: a syntax error. Savepoints are yours.
 ///
 /// [`query`](Self::query) and its siblings prepare each statement on its first use in a
 /// transaction, which takes a round trip more. Behind a pooler that shares connections between

@@ -4,13 +4,13 @@
 //! the steps are a part of the protocol, and a version of the crate that computes anything else
 //! does not go together with this one: a test has the values.
 //!
-//! It is rendezvous hashing with bounded loads. Each pair of a member and a shard has a number, its *score*.
-//! The pairs are taken in the order of their scores, the largest first, and a pair whose shard has
-//! no owner yet is accepted if its member has room. A member has room for the whole part of its
-//! share, which is `shards * weight / sum of the weights`. If its share has a fraction, it has room
-//! for one more, as long as shards remain that are not in the whole part of any share. So each load
-//! is within one of its share, and a member that joins or leaves moves little more than its own
-//! shards.
+//! It is rendezvous hashing with bounded loads. Each pair of a member and a shard has a number, its
+//! *score*. The pairs are taken in the order of their scores, the largest first, and a pair whose
+//! shard has no owner yet is accepted if its member has room. A member has room for the whole part
+//! of its share, which is `shards * weight / sum of the weights`. If its share has a fraction, it
+//! has room for one more, as long as shards remain that are not in the whole part of any share. So
+//! each load is within one of its share, and a member that joins or leaves moves little more than
+//! its own shards.
 
 use super::member::Member;
 

@@ -14,8 +14,8 @@ use crate::store::url::{HostPort, StoreUrl};
 /// Where a ZooKeeper ensemble is, and how its locks look in its tree (feature `zookeeper`).
 ///
 /// As a URL:
-/// `zookeeper://[user:password@]h1:2181,h2:2181[/chroot][?session_timeout=10s&tick_time=2s&mode=queue]`. User and password are percent-encoded. `Debug`
-/// does not show the password.
+/// `zookeeper://[user:password@]h1:2181,h2:2181[/chroot][?session_timeout=10s&mode=queue]`. User
+/// and password are percent-encoded. `Debug` does not show the password.
 ///
 /// ```
 /// use std::time::Duration;

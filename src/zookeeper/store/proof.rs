@@ -8,10 +8,10 @@
 //! contact. So a proven write does not renew from the time at which it was sent (I3). It renews
 //! from an earlier one:
 //!
-//! > Write *m* was acknowledged at least one tick before write *n* was sent, and *n* was acknowledged. Then the server
-//! > had heard of us when it acknowledged *m*; it answered a ping of the leader's in the tick that followed; and it
-//! > forwarded *n* on the same connection after that answer. So the leader counts from *m* or later, and *m* was sent at
-//! > its `sent_at` or later.
+//! > Write *m* was acknowledged at least one tick before write *n* was sent, and *n* was
+//! > acknowledged. Then the server had heard of us when it acknowledged *m*; it answered a ping of
+//! > the leader's in the tick that followed; and it forwarded *n* on the same connection after that
+//! > answer. So the leader counts from *m* or later, and *m* was sent at its `sent_at` or later.
 //!
 //! The *acknowledgement* of *m* must be a tick old, not its sending: a write that took a second may
 //! have reached the server up to a second after it was sent.
