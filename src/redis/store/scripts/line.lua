@@ -25,7 +25,9 @@ local readers, grants, watchers = base .. 'readers', base .. 'grants', base .. '
 -- is done. Either node refuses two names then if one of them is missing, as one of these always is.
 local near = redis.pcall('EXISTS', line, base .. 'nothing')
 if type(near) == 'table' then
-  return string.find(near.err, 'The user executing', 1, true) and near or {err = 'TRYAGAIN the slot moves'}
+  -- A missing right, as versions 6 and 7.0 say it; as later ones and Valkey do.
+  local is_denied = string.find(near.err, 'The user executing', 1, true) or string.find(near.err, 'ACL failure', 1, true)
+  return is_denied and near or {err = 'TRYAGAIN the slot moves'}
 end
 local time = redis.call('TIME')
 local us = time[1] * 1000000 + time[2]
