@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};
 
-use leasehold::postgres::PostgresStore;
+use leasehold::postgres::{PgFence, PostgresOptions, PostgresStore};
 use leasehold::store::Store;
 use leasehold::{Error, ErrorKind, postgres};
 
@@ -31,6 +31,17 @@ async fn clients_that_create_the_schema_at_once_do_not_disturb_each_other() {
     release(&stores[3], &held).await;
     let kept = locks.psql("SELECT version, max_ttl FROM leasehold.lock_meta");
     assert_eq!(kept, "4|00:00:20");
+}
+
+#[tokio::test]
+async fn the_database_of_a_client_serves_locks_and_a_fence() {
+    let locks = Locks::open().await;
+    let config: tokio_postgres::Config = locks.url("").parse().unwrap();
+    let options = || PostgresOptions::of_client(config.clone(), "max_ttl=30s");
+    let store = PostgresStore::connect_with(options().unwrap()).await;
+    let held = grant(&store.unwrap(), &claim("a")).await;
+    release(&locks.store("").await, &held).await;
+    PgFence::connect_with(options().unwrap()).await.unwrap();
 }
 
 #[tokio::test]

@@ -329,6 +329,58 @@ async fn whoever_asks_hands_over_to_a_reader_behind_a_writer_that_died() {
     assert_eq!(record_of(info.as_ref()), "Some((Some(Read), 2, Some(0)))");
 }
 
+/// What a holder repeats.
+enum Again {
+    Asked,
+    Downgraded,
+}
+
+#[tokio::test]
+async fn a_claim_that_is_repeated_hands_over_what_ran_out() {
+    whoever_repeats_hands_over(Again::Asked).await;
+}
+
+#[tokio::test]
+async fn a_downgrade_that_is_repeated_hands_over_what_ran_out() {
+    whoever_repeats_hands_over(Again::Downgraded).await;
+}
+
+/// As every request does, though nothing of its own is left to change.
+async fn whoever_repeats_hands_over(again: Again) {
+    let server = RedisServer::start();
+    let url = server.url("prefix=app&restart_quarantine=off&max_ttl=5m");
+    let redis = RedisStore::connect(&url).await.unwrap();
+    let mut by_hand = by_hand(&server);
+    let [reader, large, small] = [
+        (Kind::Read, false),
+        (Kind::Share(3), false),
+        (Kind::Share(2), true),
+    ]
+    .map(|(kind, waits)| claim_of(kind, waits));
+    let Acquired::Granted(read) = redis.acquire(&reader).await.unwrap() else {
+        panic!("nobody holds it");
+    };
+    let first = redis.acquire(&large).await.unwrap();
+    assert!(matches!(first, Acquired::Granted(_)));
+    pass(&mut by_hand);
+    let second = redis.acquire(&small).await.unwrap();
+    assert!(matches!(second, Acquired::Busy { .. }));
+    pass(&mut by_hand);
+    pass(&mut by_hand);
+    let renewed = redis.renew(std::slice::from_ref(&read)).await;
+    assert!(matches!(renewed[..], [Renewed::Extended(_)]));
+    pass(&mut by_hand);
+    match again {
+        Again::Asked => assert!(matches!(
+            redis.acquire(&reader).await.unwrap(),
+            Acquired::Granted(_)
+        )),
+        Again::Downgraded => drop(redis.downgrade(&read).await.unwrap()),
+    }
+    let info = redis.inspect(&key("a")).await.unwrap();
+    assert_eq!(record_of(info.as_ref()), "Some((Some(Read), 2, Some(0)))");
+}
+
 /// The server without a store.
 fn by_hand(server: &RedisServer) -> Connection {
     let url = format!("redis://127.0.0.1:{}", server.port());

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use crate::claims::{TTL, claim, claim_for, grant, is_busy, key, once, queued, release};
+use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe};
 use leasehold::ErrorKind;
-use leasehold::redis::RedisStore;
+use leasehold::redis::{RedisOptions, RedisStore};
 use leasehold::store::{Acquired, LockMode, Released, Renewed, Store};
 
 /// A throw-away server: nothing was granted on it before.
@@ -33,6 +34,37 @@ async fn a_plain_client_waits_while_we_hold() {
         server.cli(&["SET", "app:a/7", "other", "NX", "PX", "5000"]),
         "OK"
     );
+}
+
+#[tokio::test]
+async fn the_server_of_a_client_is_used_with_its_password_and_its_database() {
+    let server = RedisServer::start_with(&["--requirepass", CANARY]);
+    let address = format!("redis://:{CANARY}@127.0.0.1:{}/3", server.port());
+    let client = ::redis::Client::open(address).unwrap();
+    let of_client = |options: &str| {
+        let server = client.get_connection_info().clone();
+        RedisOptions::of_client(server, options)
+    };
+    let options = of_client(FRESH).unwrap();
+    assert!(!format!("{options:?}").contains(CANARY));
+    let store = RedisStore::connect_with(options).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let by_hand = |database| {
+        let mut connection = client.get_connection().unwrap();
+        ::redis::cmd("SELECT")
+            .arg(database)
+            .exec(&mut connection)
+            .unwrap();
+        let found = ::redis::cmd("EXISTS").arg("app:a").query(&mut connection);
+        found.map(|found: i64| found == 1).unwrap()
+    };
+    assert!(by_hand(3));
+    assert!(!by_hand(0));
+    assert!(matches!(store.release(&held).await, Released::Released));
+    for options in ["prefixx=app", "max_ttl=1", "a@b/1?prefix=app", "ca=/no/tls"] {
+        let error = of_client(options).expect_err(options);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{options}: {error}");
+    }
 }
 
 #[tokio::test]

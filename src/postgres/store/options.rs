@@ -84,6 +84,30 @@ impl PostgresOptions {
         super::url::options(url)
     }
 
+    /// The database of a client that you have already, with its hosts, user, password and name.
+    /// `options` are written as in a URL; without any it is `""`. A configuration that requires TLS
+    /// is `sslmode=require`; any other is `disable`, unless `options` say otherwise.
+    ///
+    /// The store opens connections of its own. It cannot share yours, nor take them from a pool: a
+    /// transaction of the pool's other users would keep its requests waiting, and a message that
+    /// wakes a waiter comes over the connection that listens. For a fence over a pool see
+    /// [SQL](crate::docs::sql).
+    ///
+    /// ```
+    /// use leasehold::postgres::PostgresOptions;
+    ///
+    /// let config: tokio_postgres::Config = "host=db.example user=app dbname=app".parse()?;
+    /// let options = PostgresOptions::of_client(config, "max_ttl=1m")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse), and `Invalid` for a configuration without a host.
+    pub fn of_client(config: Config, options: &str) -> Result<Self, Error> {
+        super::url::of_client(config, options)
+    }
+
     /// Asks `provider` for the credentials at each connect: for passwords that change, and for
     /// tokens that expire. They replace those of the URL, whose user stays if the provider names
     /// none.

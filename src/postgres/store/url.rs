@@ -2,12 +2,15 @@
 //! value.
 
 use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
 
+use super::dialer::Encryption;
 use super::options::PostgresOptions;
 use crate::model::error::Error;
 use crate::store::url::{HostPort, StoreUrl, decoded};
 
 pub(super) const PORT: u16 = 5432;
+const OPTIONS: &str = "max_ttl=1m&create=auto";
 const EXAMPLE: &str = "postgres://user:password@host:5432/database";
 
 pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
@@ -47,6 +50,39 @@ pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
         let hosts: Vec<_> = hosts.iter().map(HostPort::to_string).collect();
         options.address = hosts.join(",");
     }
+    given(options, &url)
+}
+
+/// The options for the database of a client.
+pub(super) fn of_client(config: Config, query: &str) -> Result<PostgresOptions, Error> {
+    let url = StoreUrl::parse(&format!("postgres://client?{query}"), OPTIONS)?;
+    if url.hosts(PORT)?.len() != 1 || !url.path().is_empty() || url.has("host") {
+        return Err(Error::invalid(format!(
+            "these are no options for the database of a client; write {OPTIONS}, and hosts in its configuration"
+        )));
+    }
+    let hosts: Vec<_> = (config.get_hosts().iter())
+        .map(|host| match host {
+            Host::Tcp(host) => host.clone(),
+            #[cfg(unix)]
+            Host::Unix(folder) => folder.display().to_string(),
+        })
+        .collect();
+    if hosts.is_empty() {
+        return Err(Error::invalid(
+            "the configuration of the client names no host; call Config::host",
+        ));
+    }
+    let is_tls = config.get_ssl_mode() == SslMode::Require;
+    let mut options = PostgresOptions::new(config, hosts.join(","));
+    if is_tls {
+        options.dialer.encryption = Encryption::Required;
+    }
+    given(options, &url)
+}
+
+/// Sets what the URL's options give.
+fn given(mut options: PostgresOptions, url: &StoreUrl) -> Result<PostgresOptions, Error> {
     PostgresOptions::OPTIONS.read(url.scheme(), url.options(), &mut options)?;
     let (user, password) = (options.config.get_user(), options.config.get_password());
     let given = (user.is_some(), password.is_some());
@@ -114,6 +150,29 @@ mod tests {
             };
             assert_eq!(verified(query), Some(expected), "{query}");
         }
+    }
+
+    #[test]
+    fn the_database_of_a_client_is_taken_with_options_of_a_url() {
+        let mut config = Config::new();
+        config.host("a").port(1).host_path("/run/pg").user("me");
+        let read = |config: &Config, query| of_client(config.clone(), query);
+        let options = read(&config, "max_ttl=5s&create=auto").unwrap();
+        assert_eq!(options.address, "a,/run/pg");
+        assert_eq!(options.config.get_user(), Some("me"));
+        assert_eq!(options.max_ttl, Duration::from_secs(5));
+        assert_eq!(options.dialer.verifies(), None);
+        assert_eq!(read(&config, "").unwrap().max_ttl, Duration::from_secs(30));
+        if cfg!(feature = "tls") {
+            let verified = |config: &Config, query| read(config, query).unwrap().dialer.verifies();
+            assert_eq!(verified(&config, "sslmode=require"), Some(Verified::Name));
+            config.ssl_mode(SslMode::Require);
+            assert_eq!(verified(&config, ""), Some(Verified::Name));
+        }
+        for query in ["max_tll=5s", "host=/run/x", "x@y/z?max_ttl=5s"] {
+            read(&config, query).expect_err(query);
+        }
+        read(&Config::new(), "").expect_err("no host");
     }
 
     #[test]

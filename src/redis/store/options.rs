@@ -106,6 +106,29 @@ impl RedisOptions {
         super::url::options(url)
     }
 
+    /// The server of a client that you have already, with its address, database, credentials and
+    /// certificates. `options` are written as in a URL; without any it is `""`.
+    ///
+    /// The store opens connections of its own. It cannot share yours, nor take them from a pool: an
+    /// answer that comes late must not be taken for that of another request, and a message that
+    /// wakes a waiter comes over the connection that subscribed.
+    ///
+    /// ```
+    /// use leasehold::redis::RedisOptions;
+    ///
+    /// let client = redis::Client::open("redis://db.example:6379/0")?;
+    /// let server = client.get_connection_info().clone();
+    /// let options = RedisOptions::of_client(server, "prefix=app&max_ttl=1m")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn of_client(server: ConnectionInfo, options: &str) -> Result<Self, Error> {
+        super::url::of_client(server, options)
+    }
+
     /// Asks `provider` for the credentials at each connect: for passwords that change, and for
     /// tokens that expire. They replace those of the URL, whose user stays if the provider names
     /// none. Sentinels have their own.

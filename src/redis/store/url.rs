@@ -1,7 +1,7 @@
 //! The URLs of Redis: one server, a socket, the master that sentinels name, a cluster, and the
 //! members of a quorum.
 
-use ::redis::{ConnectionAddr, IntoConnectionInfo};
+use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::cluster::Seeds;
 use super::members::Members;
@@ -19,6 +19,7 @@ const SERVER: &str = "redis://user:password@host:6379/0?prefix=app, rediss:// or
 const SENTINEL: &str =
     "redis+sentinel://user:password@h1:26379,h2:26379,h3:26379/master?prefix=app";
 const CLUSTER: &str = "redis+cluster://user:password@h1:7000,h2:7001,h3:7002/?prefix=app";
+const OPTIONS: &str = "prefix=app&max_ttl=1m";
 const REDLOCK: &str = "redlock://user:password@h1:6379,h2:6379,h3:6379/0 or redlocks://";
 
 /// The options of any of these URLs except that of a quorum.
@@ -55,6 +56,17 @@ pub(super) fn options(text: &str) -> Result<RedisOptions, Error> {
             "this is no Redis URL; write {SERVER}"
         ))),
     }
+}
+
+/// The options for the server of a client.
+pub(super) fn of_client(server: ConnectionInfo, query: &str) -> Result<RedisOptions, Error> {
+    let url = StoreUrl::parse(&format!("redis://client?{query}"), OPTIONS)?;
+    if url.hosts(PORT)?.len() != 1 || !url.path().is_empty() {
+        return Err(Error::invalid(format!(
+            "these are no options of a Redis URL; write {OPTIONS}"
+        )));
+    }
+    given(RedisOptions::new(server)?, &url)
 }
 
 /// The options of each member of a quorum; everything except the address is the same for all.

@@ -50,6 +50,8 @@ if holder == READERS then
     redis.call('ZADD', readers, whole(now + ttl), owner)
     bind(readers, lock, readers, grants)
     number = string.match(grant, '^%d+')
+    -- Shares that ran out leave room for whoever waits.
+    move_line()
   end
 elseif holder and string.sub(holder, 1, 32) == owner then
   redis.call('PEXPIRE', lock, ttl)

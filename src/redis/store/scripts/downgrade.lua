@@ -7,24 +7,27 @@
 local lock, token, claim, mark = KEYS[1], KEYS[3], ARGV[1], ARGV[2]
 --@line
 local owner, holder = string.sub(claim, 1, 32), redis.call('GET', lock)
+local left = 0
 if holder == READERS then
   -- It was done before.
-  return math.max((tonumber(redis.call('ZSCORE', readers, owner)) or now) - now, 0)
-elseif not holder or string.sub(holder, 1, 32) ~= owner then
-  return 0
+  left = (tonumber(redis.call('ZSCORE', readers, owner)) or now) - now
+elseif holder and string.sub(holder, 1, 32) == owner then
+  left = redis.call('PTTL', lock)
+  forget_readers()
+  may_fill()
+  redis.call('SET', lock, READERS, 'KEEPTTL')
+  redis.call('ZADD', readers, whole(now + left), owner)
+  local number, about = string.match(holder, '^%x+ (%d+) %a(.*)$')
+  redis.call('HSET', grants, owner, number .. ' r' .. about)
+  bind(readers, lock, readers, grants)
+  redis.call('SET', line, whole(now), 'NX', 'PX', 2 * READ_PART)
+  if (now - left_at()) % READ_TURN >= READ_PART then
+    -- Those that waited for it join it, however long the lock was not free.
+    redis.call('SET', line, whole(now - READ_TURN), 'KEEPTTL')
+  end
 end
-local left = redis.call('PTTL', lock)
-forget_readers()
-may_fill()
-redis.call('SET', lock, READERS, 'KEEPTTL')
-redis.call('ZADD', readers, whole(now + left), owner)
-local number, about = string.match(holder, '^%x+ (%d+) %a(.*)$')
-redis.call('HSET', grants, owner, number .. ' r' .. about)
-bind(readers, lock, readers, grants)
-redis.call('SET', line, whole(now), 'NX', 'PX', 2 * READ_PART)
-if (now - left_at()) % READ_TURN >= READ_PART then
-  -- Those that waited for it join it, however long the lock was not free.
-  redis.call('SET', line, whole(now - READ_TURN), 'KEEPTTL')
+if left <= 0 then
+  return 0
 end
 if mark ~= '' and redis.call('GET', KEYS[2]) == mark then
   move_line()
