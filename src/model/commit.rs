@@ -163,17 +163,38 @@ impl CommitPermit {
         ))
     }
 
-    /// What a fence does under this permit. One that is dropped before it has answered stays in
-    /// use.
+    /// What a fence does under this permit. One that is dropped without an answer stays in use,
+    /// unless it has not [sent](Self::sends) its change.
     #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
     pub(crate) async fn used_for<T>(
         &self,
         change: impl Future<Output = Result<T, EffectError>>,
     ) -> Result<T, EffectError> {
-        let used = self.begin()?;
+        let mut awaited = Awaited {
+            uses: &self.uses,
+            used: Some(self.begin()?),
+        };
         let answer = change.await;
-        used.end();
+        awaited.end();
         answer
+    }
+
+    /// A fence is about to send what may apply its change. What it has sent before can't.
+    #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+    pub(crate) fn sends(&self) {
+        self.uses.fetch_or(SENT, Ordering::AcqRel);
+    }
+
+    /// The commit call is that of a fence, and does nothing else.
+    pub(crate) fn is_for_a_fence(&self) {
+        self.uses.fetch_or(OF_A_FENCE, Ordering::AcqRel);
+    }
+
+    /// Ends the permit of a commit call that was dropped. Whether that proves that nothing was
+    /// applied: the call was that of a fence, which has not sent its change.
+    pub(crate) fn end_unsent(&self) -> bool {
+        let uses = self.uses.fetch_or(OVER, Ordering::AcqRel);
+        uses & (OF_A_FENCE | SENT) == OF_A_FENCE && uses < ONE_USE
     }
 
     /// Ends the permit with its run. Whether a fence is still at work under a copy.
@@ -210,7 +231,11 @@ impl CommitPermit {
 
 /// The run of a permit is over.
 const OVER: usize = 1;
-const ONE_USE: usize = 2;
+/// The commit call is a [`FenceCall`](crate::model::fence_call::FenceCall).
+const OF_A_FENCE: usize = 2;
+/// A fence has sent what may apply its change.
+const SENT: usize = 4;
+const ONE_USE: usize = 8;
 
 /// The use of a permit by a fence. Only its end counts as one, because a change without an answer
 /// may still be applied.
@@ -220,6 +245,31 @@ pub(crate) struct Use<'a>(&'a AtomicUsize);
 impl Use<'_> {
     pub(crate) fn end(self) {
         self.0.fetch_sub(ONE_USE, Ordering::AcqRel);
+    }
+}
+
+/// A use whose answer is awaited.
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+struct Awaited<'a> {
+    uses: &'a AtomicUsize,
+    used: Option<Use<'a>>,
+}
+
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+impl Awaited<'_> {
+    fn end(&mut self) {
+        if let Some(used) = self.used.take() {
+            used.end();
+        }
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if self.uses.load(Ordering::Acquire) & SENT == 0 {
+            self.end();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod commit;
 pub(crate) mod credentials;
 pub(crate) mod doubt;
 pub(crate) mod error;
+pub(crate) mod fence_call;
 pub(crate) mod fire_time;
 pub(crate) mod holder;
 pub(crate) mod key;

@@ -58,5 +58,6 @@ mod store_tls;
 mod store_world;
 mod trips;
 mod truth;
+mod unsent;
 mod world;
 mod zombie;

@@ -8,7 +8,7 @@ use leasehold::postgres::PgFence;
 use leasehold::run::{Doubt, HeldKey, Resolution, TxnId};
 
 use crate::proxy::{Fate, Proxy};
-use crate::stopped::{Stopped, in_the_process, report, stop_at};
+use crate::stopped::{Stopped, in_the_process, is_at, report, stop_at};
 use crate::world::{Bank, TAKE, hold, hold_for, key, take_ten, token, until};
 
 /// Not a test, except for the one that starts it: the process that the next tests stop.
@@ -19,6 +19,9 @@ fn zombie() {
         let call = fence.transaction(async |t| {
             t.execute(TAKE, &[&10_i64]).await?;
             stop_at("work");
+            if is_at("await") {
+                std::future::pending::<()>().await;
+            }
             t.done(())
         });
         let held = hold_for(1, Duration::from_secs(6));
@@ -50,6 +53,18 @@ async fn a_zombie_that_was_stopped_between_its_work_and_commit_is_rolled_back() 
     let zombie = Stopped::start("zombie::zombie", "work", &bank.url());
     let fence = bank.fence().await;
     // The server ends the zombie's transaction a second after its lease; then the fence is raised.
+    fence.raise(&key("a"), token(2)).await.unwrap();
+    assert_eq!(take_ten(&hold(2).executor(), &fence).await.unwrap(), 90);
+    assert_eq!(zombie.finish(), "ended rolled back");
+    assert_eq!(bank.cents(), 90);
+}
+
+/// Its executor finds the lease over before the fence does, and does not poll it again.
+#[tokio::test]
+async fn a_zombie_that_was_stopped_while_its_work_was_awaited_is_rolled_back() {
+    let bank = Bank::open().await;
+    let zombie = Stopped::start("zombie::zombie", "await", &bank.url());
+    let fence = bank.fence().await;
     fence.raise(&key("a"), token(2)).await.unwrap();
     assert_eq!(take_ten(&hold(2).executor(), &fence).await.unwrap(), 90);
     assert_eq!(zombie.finish(), "ended rolled back");

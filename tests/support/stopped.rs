@@ -27,10 +27,18 @@ pub(crate) fn in_the_process<F: Future<Output = ()>>(work: impl FnOnce(String) -
 
 /// In the process: it is stopped here, if this is the place.
 pub(crate) fn stop_at(place: &str) {
-    if std::env::var(PLACE).unwrap() == place {
-        println!("at the place");
+    if is_at(place) {
         std::io::stdin().read_line(&mut String::new()).unwrap();
     }
+}
+
+/// In the process: whether this is the place. If so, the process may be stopped from here on.
+pub(crate) fn is_at(place: &str) -> bool {
+    let is_it = std::env::var(PLACE).unwrap() == place;
+    if is_it {
+        println!("at the place");
+    }
+    is_it
 }
 
 /// In the process: the last word of [`Stopped::finish`].

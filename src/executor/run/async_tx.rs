@@ -13,6 +13,7 @@ use crate::executor::undo::{Unwinding, Why};
 use crate::executor::while_live::while_live;
 use crate::model::commit::{CommitPermit, EffectError};
 use crate::model::error::BoxError;
+use crate::model::fence_call::is_fence_call;
 
 /// The [`Tx`] of an awaited run. It has the methods of a `Tx`, and its own [`step`](Self::step) and
 /// [`commit_with`](Self::commit_with), which are awaited. A function that takes a `&Tx` may be
@@ -105,8 +106,9 @@ impl AsyncTx {
     /// and is returned in [`Cause::Failed`](crate::Cause::Failed).
     ///
     /// After [`CommitPermit::remaining`] it is not polled again, and the commit is in doubt. There
-    /// is one exception: if the process was stopped during the first poll until the permit had
-    /// ended, the call gets one more second, so that a fence can refuse it.
+    /// are two exceptions: if the process was stopped during the first poll until the permit had
+    /// ended, the call gets one more second, so that a fence can refuse it. And if `commit` returns
+    /// the call of a fence itself, which had not sent its change, nothing was applied.
     pub fn commit_with<A, F>(
         &self,
         commit: impl FnOnce(CommitPermit) -> F + Send + 'static,
@@ -120,6 +122,9 @@ impl AsyncTx {
         let value = CommitValue::empty();
         let kept = value.shared();
         self.0.set_commit(Box::new(move |permit| {
+            if is_fence_call::<F>() {
+                permit.is_for_a_fence();
+            }
             // The call begins inside the future, so a panic in the call and one in the future are
             // handled alike.
             Box::pin(async move { kept.keep(commit(permit).await) })

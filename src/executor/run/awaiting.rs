@@ -117,15 +117,17 @@ async fn commit<E: 'static>(
     let permit = prepared.permit().clone();
     // From now on a drop means that the commit is in doubt (I7).
     let mut unwinding = unwinding(context, tx, Why::CommitInDoubt);
-    unwinding.commit_begins(permit.txn_id);
+    unwinding.commit_begins(permit.clone());
     let (span, not_after) = (prepared.span(), permit.not_after);
     let call = span.in_scope(|| call(permit));
     let answer = in_time(context.lease(), not_after, call);
     let answer = answer.instrument(span).await;
     let answer = answer.unwrap_or_else(|| {
-        Err(EffectError::unknown(
-            "no answer came before the lease was over",
-        ))
+        Err(if prepared.permit().end_unsent() {
+            EffectError::not_applied("the lease was over before the commit was sent")
+        } else {
+            EffectError::unknown("no answer came before the lease was over")
+        })
     });
     let notes = tx.tx().noted();
     notes.to_undo = unwinding.answered();

@@ -13,9 +13,9 @@ use crate::executor::inside::{Inside, drive_inside};
 use crate::executor::tx::ToUndo;
 use crate::executor::while_live::while_live;
 use crate::model::caught::{Caught, drop_caught};
+use crate::model::commit::CommitPermit;
 use crate::model::error::BoxError;
 use crate::model::run_sink::{Debt, DebtState, RunSink};
-use crate::model::txn::TxnId;
 
 /// What is left to undo of an awaited run.
 ///
@@ -31,8 +31,9 @@ pub(crate) struct Unwinding {
     sink: Option<Arc<dyn RunSink>>,
     /// The observers, until they were notified.
     watcher: Option<Arc<dyn RunSink>>,
-    /// A commit call is in progress: if this is dropped now, the commit is in doubt.
-    committing: Option<TxnId>,
+    /// A commit call is in progress: if this is dropped now, the commit is in doubt, unless its
+    /// permit proves that it was not sent.
+    committing: Option<CommitPermit>,
 }
 
 struct UnderWay {
@@ -59,8 +60,8 @@ impl Unwinding {
     }
 
     /// From now until [`answered`](Self::answered), a drop means that the commit is in doubt (I7).
-    pub(crate) fn commit_begins(&mut self, txn_id: TxnId) {
-        self.committing = Some(txn_id);
+    pub(crate) fn commit_begins(&mut self, permit: CommitPermit) {
+        self.committing = Some(permit);
     }
 
     /// The commit call has ended: returns what was to be undone.
@@ -178,10 +179,13 @@ impl Unwinding {
 
 impl Drop for Unwinding {
     fn drop(&mut self) {
-        let in_doubt = self
-            .committing
-            .take()
-            .map(|txn_id| commit_debt(&self.tally.lease, txn_id));
+        let committing = self.committing.take();
+        if committing.as_ref().is_some_and(CommitPermit::end_unsent) {
+            self.why = Why::NotCommitted;
+        }
+        let in_doubt = committing
+            .filter(|_| self.why == Why::CommitInDoubt)
+            .map(|permit| commit_debt(&self.tally.lease, permit.txn_id));
         if self.left.is_empty() && self.under_way.is_none() && in_doubt.is_none() {
             return;
         }

@@ -229,6 +229,7 @@ impl FencedCommit<'_> {
         }
         let statements = format!("{}; {RESET}", committing(self.permit.txn_id, until));
         let mut seen = Answered::default();
+        self.permit.sends();
         let asked = connection.run_and_see(&statements, &mut seen);
         let clock = &self.shared.clock;
         let answered = clock.timeout(patience(self.left()), asked).await;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 pub use transaction::{PgDone, PgStop, PgTransaction};
@@ -22,6 +21,7 @@ use crate::fence::{Fence, Resolve};
 use crate::model::commit::{Applied, CommitPermit, EffectError};
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::{BoxError, Error};
+use crate::model::fence_call::FenceCall;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::postgres::PostgresOptions;
@@ -251,13 +251,13 @@ impl PgFence {
                 let committed = commit::commit(&shared, &permit, work);
                 permit.used_for(committed).await
             };
-            Box::pin(committed)
+            FenceCall::new(committed)
         }
     }
 }
 
 /// What a [transaction](PgFence::transaction) is to a run: its commit call.
-pub type PgCommit<V, R> = BoxFuture<'static, Result<Result<Applied<V>, R>, EffectError>>;
+pub type PgCommit<V, R> = FenceCall<Result<Result<Applied<V>, R>, EffectError>>;
 
 impl Shared {
     /// Deletes old names. Without a schema there are none.

@@ -15,6 +15,7 @@ use crate::fence::{Fence, Resolve};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey, is_of};
 use crate::model::doubt::Doubt;
 use crate::model::error::{Error, ErrorKind};
+use crate::model::fence_call::FenceCall;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
@@ -198,7 +199,7 @@ impl RedisFence {
         batch: RedisBatch,
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
-        async move { permit.used_for(fence.commit(&permit, &batch)).await }
+        FenceCall::new(async move { permit.used_for(fence.commit(&permit, &batch)).await })
     }
 
     async fn commit(
@@ -212,7 +213,8 @@ impl RedisFence {
             part: COMMIT,
         };
         let left = permit.not_after.since(&self.clock.stamp());
-        let written = self.write_under(locks, name, batch);
+        let sends = || permit.sends();
+        let written = self.write_under(locks, name, batch, &sends);
         let error = match self.clock.timeout(patience(left), written).await {
             Some(Ok(Written::Applied)) => return Ok(Applied::fenced()),
             // Proof also after a resend: the script checks the name first, and a copy that arrives
@@ -264,17 +266,18 @@ impl RedisFence {
                 "the part {COMMIT} is the name of the run's commit, which is under other locks: key={key} txn_id={txn_id}; use another part for a step"
             )));
         }
-        self.write_under(&[lock], Name { txn_id, part }, batch)
+        self.write_under(&[lock], Name { txn_id, part }, batch, &|| {})
             .await
     }
 
     /// Applies a batch under the tokens of all `locks`, which one script compares. The name of the
-    /// batch is beside the first.
+    /// batch is beside the first. `sends` is called before each send.
     async fn write_under(
         &self,
         locks: &[HeldKey],
         name: Name<'_>,
         batch: &RedisBatch,
+        sends: &(dyn Fn() + Sync),
     ) -> Result<Written, Error> {
         let Some(HeldKey { key, .. }) = locks.first() else {
             return Err(Error::invalid("a batch needs at least one lock"));
@@ -287,7 +290,8 @@ impl RedisFence {
             if send > 0 {
                 self.clock.sleep(PAUSE).await;
             }
-            match self.servers.run(names, key, &APPLY, &call).await {
+            let sent = self.servers.run_seen(names, key, &APPLY, &call, sends);
+            match sent.await {
                 Ok(answer) => match read(locks, &answer) {
                     // The data, a clock or the fence's key may allow it when an earlier copy
                     // arrives.

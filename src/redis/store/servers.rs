@@ -88,8 +88,21 @@ impl Servers {
         script: &Script,
         call: &Call,
     ) -> Result<Value, Failure> {
+        self.run_seen(names, key, script, call, &|| {}).await
+    }
+
+    /// The same; `sends` is called before each send, once there is a connection.
+    pub(crate) async fn run_seen(
+        &self,
+        names: &Names,
+        key: &Key,
+        script: &Script,
+        call: &Call,
+        sends: &(dyn Fn() + Sync),
+    ) -> Result<Value, Failure> {
         let run = |connection: Arc<Connection>, is_asking: bool| async move {
             let session = connection.session().await.map_err(Failure::NotSent)?;
+            sends();
             let answer = if is_asking {
                 session.run_asking(script, call).await?
             } else {

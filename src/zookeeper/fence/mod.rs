@@ -19,6 +19,7 @@ use crate::fence::in_run::{patience, resolve_within};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
 use crate::model::error::Error;
+use crate::model::fence_call::FenceCall;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::zookeeper::store::ZooKeeperStore;
@@ -159,7 +160,7 @@ impl ZkFence {
         batch: ZkBatch,
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
-        async move { permit.used_for(fence.commit(&permit, &batch)).await }
+        FenceCall::new(async move { permit.used_for(fence.commit(&permit, &batch)).await })
     }
 
     async fn commit(&self, permit: &CommitPermit, batch: &ZkBatch) -> Result<Applied, EffectError> {
@@ -170,7 +171,7 @@ impl ZkFence {
         }
         let (locks, txn_id) = (permit.locks(), permit.txn_id);
         self.sweep_if_due(locks, left).await;
-        let written = self.write_under(locks, Some(txn_id), batch);
+        let written = self.write_under(locks, Some(permit), batch);
         let error = match clock.timeout(patience(left), written).await {
             Some(Err(EffectError::Unknown(error))) => error,
             Some(answer) => return answer,

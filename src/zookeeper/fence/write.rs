@@ -3,7 +3,7 @@
 
 use super::raise::Stop;
 use super::{TRIES, ZkBatch, ZkFence, disturbed, keys, names};
-use crate::model::commit::{Applied, EffectError, HeldKey};
+use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::txn::TxnId;
@@ -19,15 +19,19 @@ struct Request {
 
 impl ZkFence {
     /// Applies a batch under the tokens of all `locks`, in one request that checks each and makes
-    /// the node of its name, if it has one, beside the first.
+    /// the node of its name, if it is the commit of a run, beside the first.
     pub(super) async fn write_under(
         &self,
         locks: &[HeldKey],
-        name: Option<TxnId>,
+        commit: Option<&CommitPermit>,
         batch: &ZkBatch,
     ) -> Result<Applied, EffectError> {
         for _ in 0..TRIES {
+            let name = commit.map(|permit| permit.txn_id);
             let request = self.request(locks, name, batch).await?;
+            if let Some(permit) = commit {
+                permit.sends();
+            }
             match self.store.change(&request.changes).await {
                 Ok(()) => return Ok(Applied::fenced()),
                 // Another client wrote it. The next round reads whether a newer holder did. Nothing
