@@ -10,7 +10,7 @@ use crate::zookeeper::{
 };
 use leasehold::ErrorKind;
 use leasehold::clock::Clock;
-use leasehold::store::{Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Store};
+use leasehold::store::{Claim, Grant, LockMode, Released, Renewed, Revoke, Revoked, Share, Store};
 use leasehold::zookeeper::{DriverKind, ZooKeeperStore};
 use zookeeper_client::{Acls, CreateMode};
 
@@ -168,6 +168,32 @@ async fn readers_are_taken_away_together_and_a_writer_that_reads_with_them() {
     assert!(is_busy(&stores[0], &behind).await);
     assert!(matches!(stores[1].release(&next).await, Released::Released));
     let _last = wait_for(&stores[0], &behind).await;
+}
+
+/// Each would fit once those before it were taken away.
+#[tokio::test]
+async fn shares_that_wait_keep_their_places_behind_a_barrier() {
+    let server = Server::shared();
+    let store = short_store(&server.address(), "/bar-shares").await;
+    let client = raw(&server).await;
+    let share = || {
+        let mut claim = claim_in(LockMode::Read, "k");
+        claim.share = Some(Share { permits: 2, of: 3 });
+        claim
+    };
+    let held = granted(&store, &share()).await;
+    let waiting = [share(), share(), share()];
+    for claim in &waiting {
+        assert!(is_busy(&store, claim).await);
+    }
+    let places = line(&client, "/bar-shares/k").await.split_off(1);
+    let _ = taken_away(&store, "k").await;
+    let now = line(&client, "/bar-shares/k").await.split_off(1);
+    assert_eq!(now, places);
+    assert!(matches!(renewed(&store, &held).await, Renewed::Gone));
+    let next = granted_after(&store, &waiting[0], &held).await;
+    assert!(is_busy(&store, &waiting[1]).await);
+    assert!(matches!(store.release(&next).await, Released::Released));
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@
 //! nodes, and their leases end while the [barrier](super::barrier_session) exists.
 //!
 //! A reader may join, and be granted, while that write is on its way. Its `czxid` shows that it
-//! came before the barrier. The next round takes it away, under a barrier of its own.
+//! came before the barrier. The next round takes it away, under a barrier of its own. A share that
+//! did not fit beside those that were taken away was not granted, and keeps its place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,12 +66,13 @@ impl Revoking<'_> {
     /// `None` if nobody held it.
     async fn take_away(&self) -> Result<Option<Duration>, Error> {
         let mut barred: Option<Duration> = None;
-        let mut newest = None;
+        let mut taken: Vec<Contender> = Vec::new();
+        let mut first = None;
         for _ in 0..ROUNDS {
             let contenders = self.look().await?;
-            let held = match newest {
+            let held = match first {
                 None => lock_info::holders(&self.session, &self.parent, &contenders).await,
-                Some(made) => self.late(&contenders, made).await,
+                Some(made) => self.late(&taken, &contenders, made).await,
             };
             let held = held.map_err(|f| f.into_error(WHAT))?;
             if held.nodes.is_empty() {
@@ -83,7 +85,11 @@ impl Revoking<'_> {
             if !held.are_readers {
                 return Ok(barred);
             }
-            newest = match self.session.driver.read(&barrier).await {
+            taken.extend_from_slice(held.nodes);
+            if first.is_some() {
+                continue;
+            }
+            first = match self.session.driver.read(&barrier).await {
                 Ok(node) => Some(node.czxid),
                 Err(Fault::NoNode) => return Ok(barred),
                 Err(other) => return Err(other.into_error(WHAT)),
@@ -105,10 +111,16 @@ impl Revoking<'_> {
         }
     }
 
-    /// Readers that joined before the barrier with this `czxid`, and were not seen then.
-    async fn late<'a>(&self, contenders: &'a [Contender], made: i64) -> Result<Holders<'a>, Fault> {
+    /// Readers that joined beside those that were taken away, before the barrier with this `czxid`,
+    /// and were not seen then.
+    async fn late<'a>(
+        &self,
+        taken: &[Contender],
+        contenders: &'a [Contender],
+        made: i64,
+    ) -> Result<Holders<'a>, Fault> {
         let behind = &contenders[order::barriers(contenders).len()..];
-        let readers = order::readers(behind);
+        let readers = order::readers_beside(taken, behind);
         let reads = (readers.iter()).map(|reader| async {
             match self.session.driver.read(&self.path(reader)).await {
                 Ok(node) => Ok(node.czxid < made),

@@ -85,7 +85,16 @@ pub(crate) fn holders(contenders: &[Contender], first_reads: bool) -> &[Contende
 
 /// The readers that are before everybody else, also before a share that does not fit.
 pub(crate) fn readers(contenders: &[Contender]) -> &[Contender] {
-    let mut taken = 0;
+    readers_beside(&[], contenders)
+}
+
+/// The same, beside others that read already.
+pub(crate) fn readers_beside<'a>(
+    others: &[Contender],
+    contenders: &'a [Contender],
+) -> &'a [Contender] {
+    let shares = others.iter().filter_map(|other| other.share);
+    let mut taken = shares.map(|share| u64::from(share.permits)).sum();
     let enters = |reader: &&Contender| {
         let share = reader.share;
         let fits = reader.kind == Kind::Read && share.is_none_or(|share| share.fits(taken));
