@@ -22,6 +22,31 @@ async fn callers_of_two_processes_have_together_at_most_the_size() {
     callers_have_together_at_most_the_size(&ours, &theirs).await;
 }
 
+/// Whoever is called may ask late, and a later one first.
+#[tokio::test]
+async fn a_share_that_was_called_is_not_passed_by_one_that_leaves_it_no_room() {
+    let locks = Locks::open().await;
+    let owner = |number: u32| format!("00000000-0000-0000-0000-00000000000{number}");
+    // No message shortens its place.
+    let ask = |number, mode: &str, label: &str| {
+        locks.psql(&format!(
+            "SELECT answer FROM leasehold.ask('a', '{}', '{mode}', 20000, 60000, '{label}', false)",
+            owner(number)
+        ))
+    };
+    assert_eq!(ask(0, "x", "alone"), "granted");
+    assert_eq!(ask(1, "s", "1/3 few"), "busy");
+    assert_eq!(ask(2, "s", "4/7 many"), "busy");
+    locks.psql(&format!(
+        "SELECT leasehold.leave('a', '{}', false)",
+        owner(0)
+    ));
+    assert_eq!(ask(2, "s", "4/7 many"), "busy");
+    assert_eq!(ask(1, "s", "1/3 few"), "granted");
+    // Now it has all that it says there is, and leaves room by what the other says.
+    assert_eq!(ask(2, "s", "4/7 many"), "granted");
+}
+
 /// A renewal is one call among many, and its new end is not seen before its commit.
 #[tokio::test]
 async fn a_share_that_is_being_renewed_counts() {

@@ -161,7 +161,7 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold.hand_over(k text, is_freed bool) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  c record; held "char"; first "char"; head bigint; is_notified bool; taken bigint; of_ text;
+  c record; held "char"; first "char"; head bigint; is_notified bool; taken bigint; of_ bigint;
   can_notify constant bool := pg_notification_queue_usage() < 0.9;
   no_place constant bigint := 9223372036854775807;
 BEGIN
@@ -184,8 +184,9 @@ BEGIN
       OR (c.mode NOT IN ('r', 's') AND coalesce(first, held) IN ('r', 's'));
     IF c.mode = 's' THEN
       taken := coalesce(taken, (SELECT t.permits FROM leasehold.taken(k, false) t)) + split_part(c.label, '/', 1)::bigint;
-      of_ := split_part(split_part(c.label, ' ', 1), '/', 2);
-      EXIT WHEN taken > of_::bigint;
+      -- Whoever is called may ask before those before it, so together they fit for each of them.
+      of_ := least(of_, split_part(split_part(c.label, ' ', 1), '/', 2)::bigint);
+      EXIT WHEN taken > of_;
     END IF;
     first := c.mode;
     is_notified := c.hears AND can_notify;
