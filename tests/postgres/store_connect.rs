@@ -9,7 +9,7 @@ use leasehold::{Error, ErrorKind, postgres};
 
 use crate::canary::{self, CANARY};
 use crate::claims::{claim, grant, release};
-use crate::server::{PgBouncer, PgServer};
+use crate::server::{PgBouncer, PgServer, until};
 use crate::store_world::Locks;
 use crate::world::connect;
 
@@ -225,4 +225,36 @@ async fn a_wrong_password_is_denied_and_a_right_one_is_logged_nowhere() {
     release(&store, &held).await;
     let error = refused(&format!("{}&max_ttl=1m", url(CANARY))).await;
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+/// A connect ends, and so does what it left at the server.
+#[tokio::test]
+async fn tables_that_somebody_locks_end_a_connect_in_time() {
+    let locks = Locks::open().await;
+    let somebody = connect(locks.url("").trim_end_matches('?')).await;
+    let lock = "BEGIN; LOCK TABLE leasehold.lock_meta IN ACCESS EXCLUSIVE MODE";
+    somebody.batch_execute(lock).await.unwrap();
+    for query in ["timeout_millis=300", "timeout_millis=300&create=auto"] {
+        let error = refused(&locks.url(query)).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{query}: {error}");
+    }
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until("nobody waits for the tables", async || {
+        locks.psql(waiting) == "0"
+    })
+    .await;
+    somebody.batch_execute("ROLLBACK").await.unwrap();
+    drop(locks.store("create=auto").await);
+}
+
+/// Somebody else is creating it, and does not end.
+#[tokio::test]
+async fn a_schema_that_somebody_creates_for_ever_ends_a_connect_in_time() {
+    let locks = Locks::empty();
+    let somebody = connect(locks.url("").trim_end_matches('?')).await;
+    let turn = "SELECT pg_advisory_lock(hashtext('leasehold'))";
+    somebody.batch_execute(turn).await.unwrap();
+    let error = refused(&locks.url("timeout_millis=300&create=auto")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

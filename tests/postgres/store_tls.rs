@@ -28,7 +28,11 @@ async fn tls_client() {
             release(&store, &held).await;
             println!("\ngranted");
         }
-        Err(error) => println!("\n{error}"),
+        Err(error) => {
+            println!("\n{error}");
+            // Not by the end of its runtime, which waits for a file that is being read.
+            std::process::exit(0);
+        }
     }
 }
 
@@ -230,4 +234,16 @@ fn only_a_server_of_a_trusted_authority_and_of_that_name_is_used() {
         let answer = fence("127.0.0.1", mode, &ours);
         assert!(!answer.contains("committed"), "{answer}");
     }
+}
+
+/// Nobody writes what is read.
+#[test]
+fn certificates_of_the_system_that_cannot_be_read_end_a_connect_in_time() {
+    let certificates = Certificates::of("DNS:localhost");
+    let pipe = certificates.file("pipe.pem");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let url = "postgres://me@127.0.0.1:1/postgres?sslmode=verify-full&timeout_millis=300";
+    let answer = ask(url, &pipe);
+    assert!(answer.contains("were not read in time"), "{answer}");
 }

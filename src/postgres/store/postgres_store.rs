@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::calls::{self, Attempted, Downgraded};
-use super::connection::Connection;
+use super::connection::{Connection, silent};
 use super::fault::{self, NoAnswer};
 use super::options::PostgresOptions;
 use super::owner::Owner;
@@ -152,6 +152,9 @@ fn fencing(server: &Server) -> Fencing {
     }
 }
 
+/// For as long as how many requests the schema is created: clients that do so at once take turns.
+const CREATE_REQUESTS: u32 = 10;
+
 /// Creates the schema if it is missing.
 async fn create(target: &Target) -> Result<(), Error> {
     let options = &target.options;
@@ -160,10 +163,15 @@ async fn create(target: &Target) -> Result<(), Error> {
     let mut config = options.config.clone();
     config.application_name("leasehold create");
     let link = target.connect(config, |_| {}).await?;
-    match Server::ask(&link.client, None).await {
+    let asked = Server::ask(&link.client, None);
+    let asked = target.clock.timeout(options.timeout, asked).await;
+    match asked.ok_or_else(|| silent(target))? {
         Ok(_) => Ok(()),
         Err(error) if fault::is_without_schema(&error) => {
-            schema::create(&link.client, options).await
+            let created = schema::create(&link.client, options);
+            let limit = options.timeout.saturating_mul(CREATE_REQUESTS);
+            let created = target.clock.timeout(limit, created).await;
+            created.unwrap_or_else(|| Err(silent(target)))
         }
         Err(error) => Err(fault::not_connected("hello", options, error)),
     }

@@ -511,9 +511,11 @@ $$;
 
 -- What a client checks when it connects. seen: the life that it saw last, over any connection. A
 -- client of another life may hold what this one does not know, so nothing is granted for max_ttl.
+-- It waits for a moment only for somebody who locks the tables: its client does not wait longer,
+-- and connects again.
 CREATE OR REPLACE FUNCTION leasehold.hello(seen text, OUT version int, OUT max_ttl_ms bigint, OUT loses_writes text,
   OUT has_async_standbys bool, OUT closed_ms bigint, OUT encoding text, OUT life text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE meta leasehold.lock_meta;
 BEGIN
   IF pg_is_in_recovery() THEN

@@ -30,7 +30,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if a file cannot be used.
+    /// `Unavailable` if a file cannot be used, or reading takes longer than `limit`.
     pub(super) async fn new(
         files: &TlsFiles,
         verified: Verified,
@@ -41,7 +41,7 @@ impl Tls {
         // Those that cannot be read verify nothing.
         match &pem.ca {
             Some(ca) => roots.add_parsable_certificates(certificates(ca)),
-            None => roots.add_parsable_certificates(of_the_system().await),
+            None => roots.add_parsable_certificates(of_the_system(limit).await?),
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let roots = Arc::new(roots);
@@ -80,9 +80,17 @@ fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
 }
 
 /// They are read from many files.
-async fn of_the_system() -> Vec<CertificateDer<'static>> {
+async fn of_the_system(
+    (clock, limit): (&Clock, Duration),
+) -> Result<Vec<CertificateDer<'static>>, Error> {
     let loading = tokio::task::spawn_blocking(|| rustls_native_certs::load_native_certs().certs);
-    loading.await.unwrap_or_default()
+    let loaded = clock.timeout(limit, loading).await;
+    let loaded = loaded.ok_or_else(|| {
+        Error::unavailable(format!(
+            "the certificates of the system were not read in time: timeout={limit:?}; name a file with sslrootcert, or check the file system of SSL_CERT_FILE and SSL_CERT_DIR"
+        ))
+    })?;
+    Ok(loaded.unwrap_or_default())
 }
 
 impl MakeTlsConnect<Socket> for Tls {
