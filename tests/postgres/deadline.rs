@@ -97,6 +97,23 @@ async fn a_commit_among_the_statements_of_the_work_applies_nothing() {
     assert_eq!(bank.cents(), 100);
 }
 
+/// So a time-out is no proof where the work can send `COMMIT`: only the seal knows.
+#[tokio::test]
+async fn what_the_work_sends_after_a_commit_of_its_own_stays_and_the_seal_says_so() {
+    let bank = Bank::open().await;
+    let client = bank.connect().await;
+    for ends in ["COMMIT", "ROLLBACK"] {
+        let (name, now) = worked(&client).await;
+        let _swallowed = client.batch_execute(ends).await;
+        let before = bank.cents();
+        client.query_one(TAKE, &[&10_i64]).await.unwrap();
+        assert_eq!(bank.cents(), before - 10);
+        let seal = format!("SELECT leasehold.seal('{name}', {})", now + 60_000_000);
+        let error = client.batch_execute(&seal).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "LH003");
+    }
+}
+
 #[tokio::test]
 async fn constraints_that_become_immediate_have_to_be_named() {
     let bank = Bank::open().await;

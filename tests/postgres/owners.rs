@@ -8,7 +8,7 @@ use leasehold::{Error, ErrorKind, postgres};
 
 use crate::claims::{claim, grant, release};
 use crate::store_world::Locks;
-use crate::world::connect;
+use crate::world::{Bank, connect};
 
 /// Gives its maker a superuser's rights if a superuser runs it.
 const TRAP: &str = "LANGUAGE plpgsql AS $$ BEGIN
@@ -344,4 +344,15 @@ async fn functions_with_their_owners_rights_find_names_in_the_systems_catalog_on
     let store = locks.store("").await;
     let held = grant(&store, &claim("a")).await;
     release(&store, &held).await;
+}
+
+#[tokio::test]
+async fn who_may_call_the_functions_of_the_fence_stays_when_its_schema_is_run_again() {
+    let bank = Bank::open().await;
+    bank.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA leasehold FROM PUBLIC");
+    let rights = "SELECT proname, proacl FROM pg_proc \
+        WHERE pronamespace = 'leasehold'::regnamespace ORDER BY 1";
+    let before = bank.psql(rights);
+    bank.fence().await.create_schema().await.unwrap();
+    assert_eq!(bank.psql(rights), before);
 }
