@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::context::ManagerContext;
 use super::hold::Hold;
 use super::queue::Withdrawal;
-use crate::model::error::{Error, ErrorKind};
+use crate::model::error::Error;
 use crate::store::Released;
 
 /// One attempt to release, within the request's time-out.
@@ -58,7 +58,7 @@ async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
         context.clock.sleep(pause).await;
         pause = longer(context, pause);
         match release_once(context, hold).await {
-            Released::Unknown(error) if error.kind() == ErrorKind::Denied => break,
+            Released::Unknown(error) if error.is_denied_for_good() => break,
             Released::Unknown(_) => {}
             _ => return,
         }
@@ -72,7 +72,7 @@ async fn release_until_confirmed(context: &ManagerContext, hold: &Hold) {
 }
 
 /// Withdraws until the store confirms it, or a TTL has passed. A missing right is not waited for:
-/// nobody gives it meanwhile.
+/// nobody gives it meanwhile. Credentials that change are.
 pub(super) async fn retry_withdraw(context: &ManagerContext, withdrawal: Withdrawal) {
     let claim = &withdrawal.claim;
     let started = context.clock.stamp();
@@ -82,7 +82,7 @@ pub(super) async fn retry_withdraw(context: &ManagerContext, withdrawal: Withdra
         let withdrawn = context.store.withdraw(claim);
         match context.clock.timeout(limit, withdrawn).await {
             Some(Ok(())) => return,
-            Some(Err(error)) if error.kind() == ErrorKind::Denied => break,
+            Some(Err(error)) if error.is_denied_for_good() => break,
             _ => {}
         }
         context.clock.sleep(pause).await;

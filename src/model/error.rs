@@ -129,6 +129,7 @@ pub struct Error {
     kind: ErrorKind,
     key: Option<Key>,
     retry_after: Option<Duration>,
+    may_pass: bool,
     detail: Arc<Detail>,
 }
 
@@ -156,6 +157,7 @@ impl Error {
             kind,
             key: None,
             retry_after: None,
+            may_pass: false,
             detail: Arc::new(Detail {
                 message: message.into(),
                 source: None,
@@ -171,6 +173,7 @@ impl Error {
             kind: self.kind,
             key: self.key,
             retry_after: self.retry_after,
+            may_pass: self.may_pass,
             detail: Arc::new(Detail {
                 message,
                 source: Some(source.into()),
@@ -249,6 +252,26 @@ impl Error {
             retry_after: Some(retry_after),
             ..self
         }
+    }
+
+    /// The same refusal, of credentials that may change.
+    pub(crate) fn that_may_pass(self) -> Self {
+        Self {
+            may_pass: true,
+            ..self
+        }
+    }
+
+    /// Whether it is a refusal that nobody takes back: a missing right, or a wrong password that
+    /// does not change.
+    pub(crate) fn is_denied_for_good(&self) -> bool {
+        self.kind == ErrorKind::Denied && !self.may_pass()
+    }
+
+    fn may_pass(&self) -> bool {
+        let source = self.detail.source.as_ref();
+        let source = source.and_then(|source| source.downcast_ref::<Self>());
+        self.may_pass || source.is_some_and(Self::may_pass)
     }
 
     /// The same error with this key, unless it already has one.

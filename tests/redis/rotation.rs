@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use leasehold::ErrorKind;
 use leasehold::redis::{RedisFence, RedisOptions, RedisStore};
 use leasehold::store::Store;
 use leasehold::store::quorum::Quorum;
+use leasehold::{ErrorKind, LockManager, Settings};
 
 use crate::claims::{claim, grant, release};
 use crate::rotation_of::{Holds, SecretFile, in_turn, manager};
@@ -97,6 +98,32 @@ async fn a_password_file_that_changes_costs_no_hold() {
     holds.release().await;
     let commands = std::fs::read("/proc/self/cmdline").unwrap();
     assert!(!canary::is_in(&commands));
+}
+
+/// A release during the change is repeated until the client has the new password.
+#[tokio::test]
+async fn a_release_that_is_refused_is_repeated_until_the_password_has_changed() {
+    let server = RedisServer::start();
+    set_password(&server, &first());
+    let file = SecretFile::with(&first());
+    let query = format!("max_ttl=10m&password_file={}", file.path());
+    let store = RedisStore::connect(&url(&server, &query)).await.unwrap();
+    let mut settings = Settings::default();
+    // No end by itself is waited for.
+    settings.ttl = Duration::from_secs(600);
+    settings.max_ttl = settings.ttl;
+    let locks = LockManager::builder(store).settings(settings);
+    let locks = locks.build().unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    set_password(&server, &second());
+    disconnect(&server);
+    guard.release().await.unwrap_err();
+    until("it is refused again", async || refusals(&server) > 3).await;
+    file.write(&second());
+    until("the key is free", async || {
+        server.cli(&["EXISTS", "app:{a}:lock"]) == "0"
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -63,7 +63,8 @@ impl Login {
     }
 
     /// Connects with the credentials of now. If the server refuses them, asks for them once more:
-    /// they may have changed meanwhile. `dial` gets none if they are fixed.
+    /// they may have changed meanwhile, and a refusal of those is none for good. `dial` gets none if
+    /// they are fixed.
     ///
     /// # Errors
     ///
@@ -91,9 +92,10 @@ impl Login {
         };
         let second = self.now((clock, limit)).await?;
         if second == first {
-            return Err(refused);
+            return Err(refused.that_may_pass());
         }
-        dial(Some(second)).await
+        let dialled = dial(Some(second)).await;
+        dialled.map_err(Error::that_may_pass)
     }
 
     /// The credentials of now.
