@@ -704,3 +704,24 @@ async fn a_run_whose_call_returned_before_its_gate_had_is_in_doubt() {
     );
     go.send(()).expect("it waits");
 }
+
+/// A fence of another crate can't say whether it has sent its change.
+#[tokio::test]
+async fn a_run_whose_call_drops_its_fence_is_in_doubt() {
+    let world = World::new();
+    let guard = world.ours.lock("a").acquire().await.expect("free");
+    let stopped = guard.guarded_async(async |tx| {
+        tx.commit_with(|permit| async move {
+            let waits = std::future::pending::<Result<(), EffectError>>();
+            let mut sent = std::pin::pin!(permit.used_for(waits));
+            assert!(poll_once(&mut sent).is_none());
+            Err::<(), _>(EffectError::not_applied("given up"))
+        });
+        Ok(())
+    });
+    let stopped = stopped.await;
+    assert!(
+        matches!(stopped, Err(RunError::InDoubt { .. })),
+        "{stopped:?}"
+    );
+}

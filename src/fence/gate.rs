@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::newer_holder::newer_holder;
-use super::resolve::too_old;
-use super::{Fence, Resolve};
+use super::{Fence, Resolve, newer_holder, too_old};
 use crate::clock::wall_millis;
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey, is_of};
 use crate::model::doubt::{Doubt, Resolution};

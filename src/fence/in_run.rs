@@ -1,4 +1,9 @@
-//! How a fence resolves a commit without an answer within its run.
+//! For authors of fences: the time of a run, and how a commit without an answer is resolved in it.
+//!
+//! A run has an answer for its caller as long as its lease lasts. So the steps before the commit
+//! end [a little earlier](before_the_commit), the answer to the commit is
+//! [waited for](patience) in half of what is left then, and in the other half the fence
+//! [asks](resolve_within) what became of it.
 
 use std::time::Duration;
 
@@ -10,19 +15,37 @@ use crate::model::error::{BoxError, Error, ErrorKind};
 /// For how long a commit without an answer is asked about, at least. The executor waits as long for
 /// a commit that was begun late.
 const LEAST: Duration = Duration::from_secs(1);
-/// For how long a commit that was begun late waits for its answer.
-pub(crate) const LATE: Duration = Duration::from_millis(400);
+/// For how long a step that was begun late waits for its answer, at least.
+pub const LATE: Duration = Duration::from_millis(400);
 /// The pause before a doubt is asked about again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long the answer to a commit is waited for: half of what is left, so that a doubt can be
-/// resolved in the other half.
-pub(crate) fn patience(left: Duration) -> Duration {
+/// How long what comes before the commit may take of what is `left` of a lease: nine tenths, and 400
+/// ms at least. If it ends there, the run can still be given its proof that nothing was applied.
+#[must_use]
+pub fn before_the_commit(left: Duration) -> Duration {
+    (left * 9 / 10).max(LATE)
+}
+
+/// How long the answer to a commit is waited for, of what is `left` of a lease: half of it, and 400
+/// ms at least, so that a doubt can be resolved in the other half.
+#[must_use]
+pub fn patience(left: Duration) -> Duration {
     (left / 2).max(LATE)
 }
 
-/// Asks what became of a commit until the run's time is over. `ask` is given what is left.
-pub(crate) async fn resolve_within<Fut>(
+/// Asks what became of a commit until `not_after`, and for a second at least. `ask` is given what is
+/// left.
+///
+/// # Errors
+///
+/// [`EffectError::NotApplied`] with `error` if it was not applied, and never will be;
+/// [`EffectError::Unknown`] if it is not known in time, or can never be known.
+///
+/// # Cancel safety
+///
+/// That of `ask`, which is dropped where it waits.
+pub async fn resolve_within<Fut>(
     clock: &Clock,
     not_after: Stamp,
     error: BoxError,

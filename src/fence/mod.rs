@@ -31,17 +31,17 @@
 
 mod erased;
 mod gate;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-pub(crate) mod in_run;
-pub(crate) mod newer_holder;
-pub(crate) mod resolve;
+pub mod in_run;
+mod newer_holder;
+mod resolve;
 pub mod sql;
 
 use std::fmt::Debug;
 
 pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
-pub use resolve::Resolve;
+pub use newer_holder::newer_holder;
+pub use resolve::{Resolve, too_old};
 
 use crate::model::error::Error;
 use crate::model::key::Key;

@@ -5,8 +5,11 @@ use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
-/// `forget`: what an operator runs so that the fence forgets the key.
-pub(crate) fn newer_holder(
+/// For authors of fences: the error of [`Fence::raise`](super::Fence::raise) where the fence has
+/// `seen` a larger token than `token`. `forget`: what an operator runs so that the fence forgets the
+/// key.
+#[must_use]
+pub fn newer_holder(
     key: &Key,
     token: FencingToken,
     seen: FencingToken,

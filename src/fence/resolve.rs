@@ -27,8 +27,10 @@ pub trait Resolve: Debug + Send + Sync + 'static {
     fn resolve(&self, doubt: &Doubt) -> impl Future<Output = Result<Resolution, Error>> + Send;
 }
 
-/// The record of a name was deleted, or may have been.
-pub(crate) fn too_old(doubt: &Doubt) -> Error {
+/// For authors of fences: the error of [`Resolve::resolve`] where the record of the name was
+/// deleted, or may have been.
+#[must_use]
+pub fn too_old(doubt: &Doubt) -> Error {
     Error::invalid(format!(
         "what became of the commit can never be known, because its name is too old: txn_id={}; check the data, and resolve earlier next time",
         doubt.txn_id

@@ -163,10 +163,33 @@ impl CommitPermit {
         ))
     }
 
-    /// What a fence does under this permit. One that is dropped without an answer stays in use,
-    /// unless it has not [sent](Self::sends) its change.
+    /// For authors of fences: does `change` under this permit, unless its run is over. A change that
+    /// is dropped before it has answered stays in use, and leaves its run in doubt.
+    ///
+    /// # Errors
+    ///
+    /// [`EffectError::Unknown`] if the run is over, and nothing was sent; otherwise that of
+    /// `change`.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of `change`.
+    pub async fn used_for<T>(
+        &self,
+        change: impl Future<Output = Result<T, EffectError>>,
+    ) -> Result<T, EffectError> {
+        let used = self.begin()?;
+        // Nobody knows from where on it may be applied.
+        self.sends();
+        let answer = change.await;
+        used.end();
+        answer
+    }
+
+    /// The same for a fence that says when it [sends](Self::sends) its change. One that is dropped
+    /// before that is not in use.
     #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-    pub(crate) async fn used_for<T>(
+    pub(crate) async fn used_to_send<T>(
         &self,
         change: impl Future<Output = Result<T, EffectError>>,
     ) -> Result<T, EffectError> {
@@ -180,7 +203,6 @@ impl CommitPermit {
     }
 
     /// A fence is about to send what may apply its change. What it has sent before can't.
-    #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
     pub(crate) fn sends(&self) {
         self.uses.fetch_or(SENT, Ordering::AcqRel);
     }

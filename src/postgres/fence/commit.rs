@@ -8,7 +8,7 @@ use tokio_postgres::Error as PgError;
 use super::connection::{Answered, FenceConnection};
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
-use crate::fence::in_run::{LATE, patience, resolve_within};
+use crate::fence::in_run::{LATE, before_the_commit, patience, resolve_within};
 use crate::fence::sql::{ENDED_BEFORE, FENCED, OF_A_DUMP, Phase, Verdict, judge};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
@@ -112,7 +112,7 @@ impl FencedCommit<'_> {
     /// How long what comes before `COMMIT` may take: it ends while the run can still be given its
     /// proof that nothing was applied. After the lease the run is in doubt.
     fn before_the_end(&self) -> Duration {
-        (self.left() * 9 / 10).max(LATE)
+        before_the_commit(self.left())
     }
 
     /// A connection, if there is one in time.

@@ -15,9 +15,8 @@ use tokio_postgres::types::{ToSql, Type};
 pub use transaction::{PgDone, PgStop, PgTransaction};
 
 use crate::clock::Clock;
-use crate::fence::newer_holder::newer_holder;
 use crate::fence::sql::postgres;
-use crate::fence::{Fence, Resolve};
+use crate::fence::{Fence, Resolve, newer_holder};
 use crate::model::commit::{Applied, CommitPermit, EffectError};
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::{BoxError, Error};
@@ -249,7 +248,7 @@ impl PgFence {
         move |permit| {
             let committed = async move {
                 let committed = commit::commit(&shared, &permit, work);
-                permit.used_for(committed).await
+                permit.used_to_send(committed).await
             };
             FenceCall::new(committed)
         }

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::fence::in_run::{patience, resolve_within};
-use crate::fence::newer_holder::newer_holder;
-use crate::fence::{Fence, Resolve};
+use crate::fence::{Fence, Resolve, newer_holder};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey, is_of};
 use crate::model::doubt::Doubt;
 use crate::model::error::{Error, ErrorKind};
@@ -199,7 +198,7 @@ impl RedisFence {
         batch: RedisBatch,
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
-        FenceCall::new(async move { permit.used_for(fence.commit(&permit, &batch)).await })
+        FenceCall::new(async move { permit.used_to_send(fence.commit(&permit, &batch)).await })
     }
 
     async fn commit(

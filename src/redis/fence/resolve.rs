@@ -10,8 +10,7 @@ use ::redis::Value;
 
 use super::answer::text;
 use super::{COMMIT, KEPT, NAME_AHEAD, Name, RedisFence, VOID};
-use crate::fence::Resolve;
-use crate::fence::resolve::too_old;
+use crate::fence::{Resolve, too_old};
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::Error;
 use crate::redis::store::{Call, fault};

@@ -160,7 +160,7 @@ impl ZkFence {
         batch: ZkBatch,
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
-        FenceCall::new(async move { permit.used_for(fence.commit(&permit, &batch)).await })
+        FenceCall::new(async move { permit.used_to_send(fence.commit(&permit, &batch)).await })
     }
 
     async fn commit(&self, permit: &CommitPermit, batch: &ZkBatch) -> Result<Applied, EffectError> {

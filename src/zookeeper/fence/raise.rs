@@ -2,8 +2,7 @@
 
 use super::record::Record;
 use super::{LATE_LOOK, TRIES, ZkFence, disturbed};
-use crate::fence::Fence;
-use crate::fence::newer_holder::newer_holder;
+use crate::fence::{Fence, newer_holder};
 use crate::model::commit::HeldKey;
 use crate::model::error::Error;
 use crate::model::key::Key;
