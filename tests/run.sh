@@ -115,11 +115,11 @@ canary=$(sed -n 's/^pub(crate) const CANARY: &str = "\(.*\)";$/\1/p' tests/suppo
 ! grep -qF "$canary" "$log" || problems+=("a password was printed")
 
 programs=0
-for file in tests/*.rs tests/*/main.rs cli/tests/*/main.rs; do
+for file in tests/*.rs tests/*/main.rs cli/tests/*/main.rs sqlx/tests/*.rs sqlx/tests/*/main.rs; do
     [ -f "$file" ] || continue
     programs=$((programs + 1))
     # By its name in its package.
-    grep -qF "Running ${file#cli/} " "$log" || problems+=("$file did not run")
+    grep -qE "Running (${file}|${file#cli/}|${file#sqlx/}) " "$log" || problems+=("$file did not run")
 done
 [ -s "$conformance" ] || problems+=("the conformance of the stores was not reported")
 grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
@@ -153,12 +153,6 @@ on_redis=$(sed -n 's/^on redis: //p' "$log")
 cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml --test fidelity 2>&1 | tee "$log" || problems+=("the simulated Redis server differs from a real one")
 grep -q "test result: ok. 1 passed" "$log" || problems+=("the simulated Redis server was not compared")
 
-# --- other drivers of the SQL fence ------------------------------------------------------------------------------
-
-# A package of its own, for the same reason. Runs the statements on SQLite and PostgreSQL over sqlx.
-CARGO_TARGET_DIR=$target/sqlx cargo test --locked --manifest-path tests/sqlx/Cargo.toml 2>&1 | tee "$log" || problems+=("the fence over sqlx failed")
-[ "$(grep -c "test result: ok. [1-9]" "$log")" -ge 2 ] || problems+=("the fence over sqlx did not run")
-
 # --- a paused tokio clock --------------------------------------------------------------------------------------
 
 # A package of its own, so that tokio's feature `testing` does not reach the other tests.
@@ -189,7 +183,7 @@ run_example() {
         problems+=("example $name ended with $code")
     fi
 }
-for file in examples/*.rs examples/*/main.rs; do
+for file in examples/*.rs examples/*/main.rs sqlx/examples/*.rs; do
     [ -f "$file" ] || continue
     case $file in
     */main.rs) name=$(basename "$(dirname "$file")") ;;
@@ -265,7 +259,7 @@ cat <<TEXT
 worlds:   $simulated
 shards:   $of_shards
 on Redis: $on_redis
-tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs, the tool
+tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs, the tool, the fence over sqlx
 examples: $ran of $examples ran to their end, $endless are built only
 $mutants
 TEXT

@@ -7,7 +7,7 @@ usage: apply.py TREE MUTANT
 A mutant holds one or more blocks:
 
     <<<<<<<
-    the text to find, which occurs exactly once under src/ and cli/src/
+    the text to find, which occurs exactly once under src/, cli/src/ and sqlx/src/
     =======
     the text to put there
     >>>>>>>
@@ -47,7 +47,7 @@ class Stale(Exception):
 
 
 def read(tree):
-    found = (path for folder in ("src", "cli/src") for path in (tree / folder).rglob("*"))
+    found = (path for folder in ("src", "cli/src", "sqlx/src") for path in (tree / folder).rglob("*"))
     paths = sorted(path for path in found if path.suffix in (".rs", ".lua", ".sql"))
     return {path: path.read_text() for path in paths}
 

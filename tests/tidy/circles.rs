@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::layers::unit_of;
-use crate::tree::{TOOL, Tree};
+use crate::tree::{PACKAGES, Tree};
 
 type Arrows<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
@@ -74,7 +74,7 @@ fn is_in_one_folder(tree: &Tree, circle: &[&str]) -> bool {
     let folder = |file: &str| {
         let module = tree.module_of_file(file);
         match module.first() {
-            Some(first) if first == TOOL => Some(TOOL.to_owned()),
+            Some(first) if PACKAGES.contains(&first.as_str()) => Some(first.clone()),
             _ => unit_of(module).map(|unit| unit.name),
         }
     };

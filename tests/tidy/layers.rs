@@ -1,7 +1,7 @@
 //! The table of layers, and what it allows.
 
 use crate::paths::Segments;
-use crate::tree::{TOOL, Tree};
+use crate::tree::{PACKAGES, Tree};
 
 /// Each folder of `src/` and its layer; a folder owns what is beneath it. Stores without a folder
 /// of their own have no row: every child of `store` is one, except for the files of the seam.
@@ -82,8 +82,11 @@ pub(crate) fn violations(tree: &Tree) -> Vec<String> {
     let mut violations = Vec::new();
     for (module, found) in tree.named_modules() {
         let file = tree.file(module);
-        // The tool is a crate of its own, and sees what every user sees.
-        if module.first().is_some_and(|first| first == TOOL) {
+        // Another package is a crate of its own, and sees what every user sees.
+        if module
+            .first()
+            .is_some_and(|first| PACKAGES.contains(&first.as_str()))
+        {
             continue;
         }
         let Some(from) = unit_of(module) else {

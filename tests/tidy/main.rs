@@ -1,4 +1,5 @@
-//! Checks the layers of ARCHITECTURE.md with every `use` and every path in `src/` and `cli/src/`:
+//! Checks the layers of ARCHITECTURE.md with every `use` and every path in `src/`, `cli/src/`
+//! and `sqlx/src/`:
 //! arrows go down only, and at most two files see each other.
 //!
 //! Re-exports are followed to where a name is defined, therefore a short path hides nothing.
@@ -22,13 +23,13 @@ mod tree;
 
 use std::path::Path;
 
-use tree::Tree;
+use tree::{PACKAGES, Tree};
 
 fn sources() -> Vec<(String, String)> {
     files("rs")
 }
 
-/// The files in `src/` with this ending, by name; those of the tool are in `cli/`.
+/// The files in `src/` with this ending, by name; those of another package begin with its folder.
 fn files(ending: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, root: &Path, ending: &str, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -44,14 +45,12 @@ fn files(ending: &str) -> Vec<(String, String)> {
     }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    walk(
-        &repository.join("cli/src"),
-        &repository.join("cli/src"),
-        ending,
-        &mut found,
-    );
-    for (name, _) in &mut found {
-        name.insert_str(0, "cli/");
+    for package in PACKAGES {
+        let sources = repository.join(package).join("src");
+        let mut of_it = Vec::new();
+        walk(&sources, &sources, ending, &mut of_it);
+        let named = |(name, text)| (format!("{package}/{name}"), text);
+        found.extend(of_it.into_iter().map(named));
     }
     walk(
         &repository.join("src"),

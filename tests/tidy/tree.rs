@@ -7,8 +7,9 @@ use crate::paths::{Module, Segments, find};
 /// How many re-exports are followed; more is a circle.
 const HOPS: usize = 32;
 
-/// The folder of the command-line tool, which is a package of its own.
-pub(crate) const TOOL: &str = "cli";
+/// The folders of the other packages, each a crate of its own: the command-line tool, and the fence
+/// over sqlx.
+pub(crate) const PACKAGES: [&str; 2] = ["cli", "sqlx"];
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -109,7 +110,7 @@ fn module_of(file: &str) -> Segments {
 /// The module that `crate` means within a module.
 fn root_of(module: &[String]) -> Segments {
     match module {
-        [first, ..] if first == TOOL => vec![first.clone()],
+        [first, ..] if PACKAGES.contains(&first.as_str()) => vec![first.clone()],
         _ => Vec::new(),
     }
 }

@@ -1,0 +1,141 @@
+//! A fenced transaction as the commit of a guarded run: begin, enter, the user's work, `COMMIT`.
+
+use futures_util::future::BoxFuture;
+use leasehold::fence::in_run::{LATE, resolve_within};
+use leasehold::run::{Applied, CommitPermit, Doubt, EffectError};
+use leasehold::{BoxError, FencingToken};
+use sqlx::{Connection, Transaction};
+
+use crate::database::{At, Run, SqlxDatabase, Stop};
+use crate::lent::Lent;
+
+pub(crate) async fn commit<DB, V, R, F>(
+    at: &At<'_, DB>,
+    permit: &CommitPermit,
+    work: F,
+) -> Result<Result<Applied<V>, R>, EffectError>
+where
+    DB: SqlxDatabase,
+    F: for<'c> FnOnce(&'c mut Transaction<'_, DB>) -> BoxFuture<'c, Result<V, R>> + Send,
+    V: Send,
+    R: Send,
+{
+    let run = Run {
+        clock: at.clock,
+        permit,
+    };
+    let connection = match run.in_time(Lent::by(at.pool)).await {
+        Some(connected) => connected.map_err(EffectError::not_applied)?,
+        None => return Err(late("no connection was had")),
+    };
+    let (error, value) = match in_transaction(connection, &run, work).await {
+        Ok(answer) => return Ok(answer.map(|value| Applied::fenced().with(value))),
+        Err((Stop::Known(error), _)) => return Err(error),
+        Err((Stop::AskTheFence(error), _)) => {
+            return Err(match newer(at, permit).await {
+                Some(seen) => EffectError::Fenced { seen: Some(seen) },
+                None => EffectError::not_applied(error),
+            });
+        }
+        Err((Stop::AskTheName(error), value)) => (error, value),
+    };
+    let applied = resolved(at, permit, error).await?;
+    match value {
+        Some(value) => Ok(Ok(applied.with(value))),
+        None => Err(EffectError::unknown(
+            "the name of the commit was taken before it was sent",
+        )),
+    }
+}
+
+/// The error comes with the value of the work, if `COMMIT` was sent.
+type Ended<V, R> = Result<Result<V, R>, (Stop, Option<V>)>;
+
+async fn in_transaction<DB, V, R, F>(
+    mut connection: Lent<DB>,
+    run: &Run<'_>,
+    work: F,
+) -> Ended<V, R>
+where
+    DB: SqlxDatabase,
+    F: for<'c> FnOnce(&'c mut Transaction<'_, DB>) -> BoxFuture<'c, Result<V, R>> + Send,
+{
+    let known = |error| (Stop::Known(error), None);
+    let begun = run.in_time(connection.begin_with(DB::BEGIN)).await;
+    let begun = begun.ok_or_else(|| known(late("the transaction was not begun")))?;
+    let mut transaction = begun.map_err(|error| (Stop::not_applied(error), None))?;
+    let entered = run.in_time(DB::enter(&mut transaction, run)).await;
+    let entered = match entered {
+        Some(Ok(entered)) => entered,
+        Some(Err(stop)) => {
+            let ended = run.clock.timeout(LATE, transaction.rollback()).await;
+            give_back(connection, run, matches!(ended, Some(Ok(())))).await;
+            return Err((stop, None));
+        }
+        None => return Err(known(late("the fence was not entered"))),
+    };
+    let worked = run.in_time(work(&mut transaction)).await;
+    let worked = worked.ok_or_else(|| known(late("the work was not done")))?;
+    let is_ended = match &worked {
+        // Nothing may come between this check and `COMMIT`: the process may have been stopped for a
+        // long time.
+        Ok(_) if run.left().is_zero() => return Err(known(late("the work was not done"))),
+        Ok(_) => match DB::commit(transaction, entered, run).await {
+            Ok(()) => true,
+            Err(stop) => return Err((stop, worked.ok())),
+        },
+        Err(_) => {
+            let ended = run.clock.timeout(LATE, async {
+                DB::witness(&mut transaction, run).await?;
+                transaction.rollback().await.map_err(Stop::not_applied)
+            });
+            match ended.await {
+                Some(Err(stop @ Stop::Known(EffectError::Unknown(_)))) => return Err((stop, None)),
+                ended => matches!(ended, Some(Ok(()))),
+            }
+        }
+    };
+    give_back(connection, run, is_ended).await;
+    Ok(worked)
+}
+
+/// `is_ended`: the transaction is over, or an empty one is left.
+async fn give_back<DB: SqlxDatabase>(mut connection: Lent<DB>, run: &Run<'_>, is_ended: bool) {
+    let cleaned = async { is_ended && DB::clean(&mut connection).await.is_ok() };
+    if run.clock.timeout(LATE, cleaned).await == Some(true) {
+        connection.give_back();
+    }
+}
+
+/// Before `COMMIT` was sent, so nothing was applied.
+fn late(what: &str) -> EffectError {
+    EffectError::not_applied(format!("{what} within the lease; COMMIT was not sent"))
+}
+
+/// The larger token of one of the keys, if there is one.
+async fn newer<DB: SqlxDatabase>(at: &At<'_, DB>, permit: &CommitPermit) -> Option<FencingToken> {
+    for lock in permit.locks() {
+        match DB::raise(at.same(), &lock.key, lock.token).await {
+            Ok(seen) if seen > lock.token => return Some(seen),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Asks what became of the commit for as long as the run has time.
+async fn resolved<DB: SqlxDatabase>(
+    at: &At<'_, DB>,
+    permit: &CommitPermit,
+    error: BoxError,
+) -> Result<Applied, EffectError> {
+    let doubt = &Doubt::new(permit.locks().to_vec(), permit.txn_id);
+    let ask = |left| {
+        let at = At {
+            wait: at.wait.min(left),
+            ..at.same()
+        };
+        DB::resolve(at, doubt)
+    };
+    resolve_within(at.clock, permit.not_after, error, ask).await
+}

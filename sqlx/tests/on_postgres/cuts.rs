@@ -1,0 +1,138 @@
+//! What the wire does to a commit: lost answers, cut requests, and requests that arrive late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::fence::{Fence, Resolve};
+use leasehold::run::Resolution;
+use leasehold::{LockManager, RunError};
+use leasehold_sqlx::SqlxFence;
+
+use crate::kit::{Bank, LONG, Work, hold, key, token};
+use crate::proxy::{Fate, Proxy};
+use crate::{PgBank, TAKE, call, pool};
+
+/// How many bytes one fenced transaction sends and gets.
+async fn measured(bank: &PgBank) -> (usize, usize) {
+    let proxy = Proxy::before(bank.server.port());
+    let fence = SqlxFence::new(pool(&url(&proxy), 1).await).expect("clocks");
+    let executor = hold("cut", 1, LONG).executor();
+    executor
+        .commit(call(&fence, Work::Take))
+        .await
+        .expect("applied");
+    proxy.wires()[0].carried()
+}
+
+fn url(proxy: &Proxy) -> String {
+    format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port())
+}
+
+/// The connection is cut after each few bytes of a fenced transaction, either way: each outcome is
+/// what happened, and each doubt is resolved as it was.
+#[tokio::test]
+async fn every_cut_of_the_connection_is_reported_as_it_happened() {
+    let bank = PgBank::open(4).await;
+    let (up, down) = measured(&bank).await;
+    let fates = (0..up + 40).step_by(13).map(|cut_up| Fate {
+        cut_up,
+        ..Fate::KIND
+    });
+    let back = (0..down + 40).step_by(13).map(|cut_down| Fate {
+        cut_down,
+        ..Fate::KIND
+    });
+    let (mut committed, mut not) = (0, 0);
+    for fate in fates.chain(back) {
+        let proxy = Proxy::before(bank.server.port());
+        proxy.next(fate);
+        let options = url(&proxy).parse::<sqlx::postgres::PgConnectOptions>();
+        let pool = sqlx::postgres::PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(Duration::from_secs(2))
+            .connect_lazy_with(options.expect("a URL"));
+        let fence = SqlxFence::new(pool).expect("clocks");
+        let before = bank.cents().await;
+        let executor = hold("cut", 1, LONG).executor();
+        let through_the_cut = async {
+            // Once the run has its connection, or has failed to get it, others are good.
+            let run = executor.commit(call(&fence, Work::Take));
+            let heals = async {
+                while proxy.wires().is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                proxy.next(Fate::KIND);
+            };
+            futures_util::future::join(run, heals).await.0
+        };
+        let applied = match through_the_cut.await {
+            Ok(_) => true,
+            Err(RunError::RolledBack { .. }) => false,
+            Err(in_doubt @ RunError::InDoubt { .. }) => {
+                let named = in_doubt.doubt().expect("a doubt");
+                let resolution = bank.fence.resolve(&named).await.expect("an answer");
+                resolution == Resolution::Applied
+            }
+            Err(other) => panic!("{fate:?}: {other:?}"),
+        };
+        *(if applied { &mut committed } else { &mut not }) += 1;
+        let expected = if applied { before - 10 } else { before };
+        assert_eq!(bank.cents().await, expected, "{fate:?}");
+    }
+    assert!(committed > 0 && not > 0, "{committed} {not}");
+}
+
+/// The request that seals and commits is on the wire while the lease ends: the server refuses it,
+/// though nobody has raised the fence.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_arrives_after_the_lease_is_refused_by_the_server() {
+    let bank = PgBank::open(4).await;
+    let proxy = Arc::new(Proxy::before(bank.server.port()));
+    let fence = SqlxFence::new(pool(&url(&proxy), 1).await).expect("clocks");
+    let ttl = Duration::from_secs(3);
+    let hold = hold("late", 1, ttl);
+    let holds_back = Arc::clone(&proxy);
+    let call = fence.transaction(move |tx| {
+        Box::pin(async move {
+            let left: i64 = sqlx::query_scalar(TAKE).fetch_one(&mut **tx).await?;
+            holds_back.all(Fate {
+                hold_up: true,
+                ..Fate::KIND
+            });
+            Ok(left)
+        })
+    });
+    let run = hold.executor().commit(call).await;
+    assert!(
+        matches!(
+            run,
+            Err(RunError::InDoubt { .. } | RunError::RolledBack { .. })
+        ),
+        "{run:?}"
+    );
+    while hold.lease().is_live() {
+        tokio::task::yield_now().await;
+    }
+    proxy.all(Fate::KIND);
+    // It waits for the transaction, so what was held back has arrived.
+    bank.fence
+        .raise(&key("late"), token(2))
+        .await
+        .expect("newer");
+    assert_eq!(bank.cents().await, 1000);
+    if let Some(named) = run.expect_err("late").doubt() {
+        let resolution = bank.fence.resolve(&named).await.expect("an answer");
+        assert_eq!(resolution, Resolution::NotApplied);
+    }
+}
+
+/// A manager raises the fence through the same pool before it returns a guard.
+#[tokio::test]
+async fn a_lock_that_is_tied_to_the_fence_raises_it() {
+    let bank = PgBank::open(2).await;
+    let locks = LockManager::connect("memory:").await.expect("a store");
+    let lock = locks.lock("tied").fence(bank.fence.clone());
+    let done = lock.commit(bank.commit(Work::Take)).await.expect("applied");
+    let raised = "SELECT token FROM leasehold.fence WHERE key = 'tied'";
+    assert_eq!(bank.server.psql(raised), done.token.to_string());
+}

@@ -1,0 +1,140 @@
+//! What only PostgreSQL has: work that ends its transaction, several keys, names that are deleted.
+
+use leasehold::fence::{Fence, Resolve};
+use leasehold::run::{CommitProof, Resolution};
+use leasehold::{Cause, ErrorKind, LockManager, RunError};
+
+use crate::kit::{Bank, Work, assert_rolled_back, doubt, key, take, take_after, token};
+use crate::{PgBank, TAKE};
+
+/// An error that the work ignores leaves an aborted transaction behind, whose `COMMIT` would be
+/// answered without an error.
+#[tokio::test]
+async fn an_aborted_transaction_is_not_reported_as_committed() {
+    let bank = PgBank::open(1).await;
+    let aborted = take(&bank, "a", 1, Work::Fail { is_swallowed: true }).await;
+    assert_rolled_back(&aborted);
+    assert_eq!(bank.cents().await, 1000);
+}
+
+#[tokio::test]
+async fn what_the_work_sends_after_the_end_of_its_transaction_is_in_doubt() {
+    let bank = PgBank::open(1).await;
+    // It is refused, because it was not sealed, and what follows is not fenced.
+    for end in ["COMMIT", "ROLLBACK"] {
+        let before = bank.cents().await;
+        let ended = take(&bank, "a", 1, Work::End(end)).await;
+        assert!(matches!(ended, Err(RunError::InDoubt { .. })), "{ended:?}");
+        assert_eq!(bank.cents().await, before - 10, "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_of_the_work_whose_error_is_its_own_is_rolled_back() {
+    let bank = PgBank::open(1).await;
+    let call = bank.fence.transaction::<(), _>(|tx| {
+        Box::pin(async move {
+            sqlx::query(TAKE).execute(&mut **tx).await?;
+            sqlx::query("COMMIT").execute(&mut **tx).await?;
+            unreachable!("it was not sealed")
+        })
+    });
+    let executor = crate::kit::hold("a", 1, crate::kit::LONG).executor();
+    let refused = executor.commit(call).await.expect_err("a COMMIT");
+    // The transaction is over; nothing of it was applied, and the fence says so.
+    let named = refused.doubt().expect("a doubt");
+    let resolution = bank.fence.resolve(&named).await.expect("an answer");
+    assert_eq!(resolution, Resolution::NotApplied);
+    assert_eq!(bank.cents().await, 1000);
+}
+
+#[tokio::test]
+async fn an_error_of_the_works_own_type_comes_out_of_the_run() {
+    #[derive(Debug, PartialEq)]
+    enum Why {
+        Sql,
+        Poor(i64),
+    }
+    impl From<sqlx::Error> for Why {
+        fn from(_: sqlx::Error) -> Self {
+            Self::Sql
+        }
+    }
+    impl std::fmt::Display for Why {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{self:?}")
+        }
+    }
+    impl std::error::Error for Why {}
+    let bank = PgBank::open(1).await;
+    let run = async |statement: &'static str| {
+        let call = bank.fence.transaction_as::<Why, i64, _>(move |tx| {
+            Box::pin(async move {
+                let left = sqlx::query_scalar(statement).fetch_one(&mut **tx).await?;
+                Err(Why::Poor(left))
+            })
+        });
+        let executor = crate::kit::hold("a", 1, crate::kit::LONG).executor();
+        match executor.commit(call).await {
+            Err(RunError::RolledBack {
+                cause: Cause::Failed(why),
+                ..
+            }) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(run(TAKE).await, Why::Poor(990));
+    assert_eq!(run("SELECT 1 / 0").await, Why::Sql);
+    assert_eq!(bank.cents().await, 1000);
+}
+
+#[tokio::test]
+async fn a_run_under_several_locks_enters_the_fence_of_each() {
+    let bank = PgBank::open(4).await;
+    let locks = LockManager::connect("memory:").await.expect("a store");
+    let both = locks.lock_all(["b", "a"]).fence(bank.fence.clone());
+    let guard = both.acquire().await.expect("free");
+    let done = guard.executor().commit(bank.commit(Work::Take)).await;
+    assert_eq!(done.expect("applied").proof, CommitProof::Fenced);
+    let raised = bank.fence.raise(&key("b"), token(1 << 52)).await;
+    raised.expect("newer");
+    let fenced = guard.executor().commit(bank.commit(Work::Take)).await;
+    assert!(matches!(fenced, Err(RunError::Fenced { .. })), "{fenced:?}");
+    assert_eq!(bank.cents().await, 990);
+}
+
+#[tokio::test]
+async fn names_are_deleted_after_their_time_while_the_run_goes_on() {
+    let bank = PgBank::open(4).await;
+    let mut named = None;
+    let done = take_after(&bank, "a", 1, Work::Take, async |permit| {
+        named = Some(doubt(permit));
+    });
+    done.await.expect("applied");
+    bank.fence.raise(&key("a"), token(2)).await.expect("newer");
+    bank.server
+        .psql("UPDATE leasehold.fence_meta SET names_kept = '0', swept_at = '-infinity'");
+    for _ in 1..64 {
+        assert_rolled_back(&take(&bank, "b", 1, Work::Refuse).await);
+        take(&bank, "b", 1, Work::Take).await.expect("applied");
+    }
+    let named = named.expect("a permit");
+    // In a task of its own.
+    let unknown = loop {
+        match bank.fence.resolve(&named).await {
+            Ok(resolution) => assert_eq!(resolution, Resolution::Applied),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(unknown.kind(), ErrorKind::Invalid, "{unknown}");
+}
+
+#[tokio::test]
+async fn a_database_without_the_schema_is_named_as_such() {
+    let bank = PgBank::open(1).await;
+    bank.server.psql("DROP SCHEMA leasehold CASCADE");
+    let error = bank.fence.raise(&key("a"), token(1)).await;
+    let error = error.expect_err("no schema");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_rolled_back(&take(&bank, "a", 1, Work::Take).await);
+}
