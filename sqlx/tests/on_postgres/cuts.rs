@@ -126,6 +126,32 @@ async fn a_commit_that_arrives_after_the_lease_is_refused_by_the_server() {
     }
 }
 
+/// The server commits, and its answer never arrives: the run asks what became of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_resolved_within_its_run() {
+    let bank = PgBank::open(4).await;
+    let proxy = Arc::new(Proxy::before(bank.server.port()));
+    let fence = SqlxFence::new(pool(&url(&proxy), 1).await).expect("clocks");
+    let swallows = Arc::clone(&proxy);
+    let call = fence.transaction(move |tx| {
+        Box::pin(async move {
+            let left: i64 = sqlx::query_scalar(TAKE).fetch_one(&mut **tx).await?;
+            for wire in swallows.wires() {
+                wire.set(Fate {
+                    swallow_down: true,
+                    ..Fate::KIND
+                });
+            }
+            Ok(left)
+        })
+    });
+    // Half of it is for the answer, and half for the question.
+    let executor = hold("lost", 1, Duration::from_secs(10)).executor();
+    let done = executor.commit(call).await.expect("applied");
+    assert_eq!(done.value, 990);
+    assert_eq!(bank.cents().await, 990);
+}
+
 /// A manager raises the fence through the same pool before it returns a guard.
 #[tokio::test]
 async fn a_lock_that_is_tied_to_the_fence_raises_it() {
