@@ -1,4 +1,5 @@
-//! How many requests a hand-off between two processes costs, counted on the wire.
+//! How many requests a hand-off between two processes costs, and the end of many readers, counted on
+//! the wire.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,6 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use leasehold::postgres::PostgresStore;
+use leasehold::store::{LockMode, Released, Store};
+
+use crate::claims::{grant, is_busy, queued, release};
 use crate::store_world::{Locks, manager};
 
 /// How often the scene is played: a machine that stands still adds a poll or a renewal.
@@ -117,4 +122,36 @@ async fn a_hand_off_between_processes_takes_two_requests() {
         seen.push(calls);
     }
     panic!("{seen:?}");
+}
+
+/// The first is sent alone, and the others wait for it: a hundred go together.
+#[tokio::test]
+async fn readers_that_leave_a_key_at_once_are_sent_together() {
+    let locks = Locks::empty();
+    let sent = Sent::default();
+    let port = sent.before(locks.server().port());
+    let query = "create=auto&max_ttl=10m&timeout_millis=20000";
+    let url = locks.url_at(port, query);
+    let store = PostgresStore::connect(&url).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        let mut reader = queued("a", LockMode::Read);
+        // The last one is granted before the first one is over, on a busy machine too.
+        reader.ttl = Duration::from_secs(600);
+        held.push(grant(&store, &reader).await);
+    }
+    let next = queued("a", LockMode::Write);
+    assert!(is_busy(&store, &next).await);
+    sent.take();
+    let releases = held.iter().map(|held| store.release(held));
+    for released in futures_util::future::join_all(releases).await {
+        assert!(matches!(released, Released::Released), "{released:?}");
+    }
+    assert_eq!(sent.count("leave"), 3, "{:?}", sent.take());
+    assert!(matches!(
+        store.release(&held[0]).await,
+        Released::AlreadyGone
+    ));
+    let next = grant(&store, &next).await;
+    release(&store, &next).await;
 }

@@ -1,8 +1,10 @@
 //! The calls of the functions in the schema, and what their answers mean.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
@@ -26,7 +28,8 @@ const RENEW: &str = concat!(
     waits!(),
     " AS waits FROM leasehold.renew($1)"
 );
-const RELEASE: &str = "SELECT leasehold.leave($1, $2, false)";
+const RELEASE: &str = "SELECT leasehold.leave($1, u.o, false) \
+    FROM pg_catalog.unnest($2) WITH ORDINALITY AS u(o, n) ORDER BY u.n";
 const WITHDRAW: &str = concat!(
     "SELECT leasehold.leave($1, $2, true), ",
     waits!(),
@@ -122,10 +125,23 @@ pub(super) async fn renew(
     rows.iter().map(position).collect()
 }
 
-/// Whether the claim held the key.
+/// Whether the claim held the key. Those of the same key that wait are sent together.
 pub(super) async fn release(at: &Connection, claim: &Claim) -> Result<bool, NoAnswer> {
-    let rows = end(at, "release", RELEASE, claim, &[]).await?;
-    read(one(&rows)?, 0)
+    let mut place = at.leaving.join(claim);
+    let turn = pin!(at.turn_to_end(&claim.key));
+    let _turn = match select(turn, &mut place.answer).await {
+        Either::Left((turn, _)) => turn,
+        Either::Right((answer, _)) => return place.answered(answer),
+    };
+    let together = match place.in_turn() {
+        Ok(together) => together,
+        Err(answer) => return answer,
+    };
+    let (key, owners) = (claim.key.as_str(), together.owners());
+    let parameters: Parameters<'_> = &[(&key, Type::TEXT), (&owners, Type::UUID_ARRAY)];
+    let rows = at.end_in_turn(&claim.key, "release", RELEASE, parameters);
+    let held = |rows: Vec<Row>| rows.iter().map(|row| read(row, 0)).collect();
+    together.answer(rows.await.and_then(held))
 }
 
 /// As [`release`], and what is still on its way is refused.

@@ -20,6 +20,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::{self, NoAnswer};
+use super::leaving::Leaving;
 use super::link::Link;
 use super::preflight::Server;
 use super::target::Target;
@@ -52,6 +53,8 @@ pub(super) struct Connection {
     asks: Semaphore,
     asked: OneAtATime,
     ended: OneAtATime,
+    /// The releases that wait for an end of their key.
+    pub(super) leaving: Leaving,
     /// The keys about which other calls took too long, and since when.
     blocked: Mutex<HashMap<Key, Stamp>>,
 }
@@ -102,6 +105,7 @@ impl Pooled for Connection {
             asks: Semaphore::new(ASKS),
             asked: OneAtATime::default(),
             ended: OneAtATime::default(),
+            leaving: Leaving::default(),
             blocked: Mutex::default(),
         }
     }
@@ -157,8 +161,24 @@ impl Connection {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, NoAnswer> {
+        let _turn = self.turn_to_end(key).await;
+        self.end_in_turn(key, doing, statement, parameters).await
+    }
+
+    /// Waits until no other [end](Self::end) of the key is on its way.
+    pub(super) async fn turn_to_end(&self, key: &Key) -> Option<OwnedSemaphorePermit> {
         // An error says that it was closed, which nobody does.
-        let _turn = self.ended.of(key).acquire_owned().await.ok();
+        self.ended.of(key).acquire_owned().await.ok()
+    }
+
+    /// As [`end`](Self::end), in the [turn](Self::turn_to_end) of the key.
+    pub(super) async fn end_in_turn(
+        &self,
+        key: &Key,
+        doing: &'static str,
+        statement: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, NoAnswer> {
         self.ensure_free(key, doing)?;
         let mut answer = self.ask(statement, parameters).await;
         if answer.as_ref().is_err_and(NoAnswer::is_blocked) {

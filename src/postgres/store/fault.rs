@@ -47,6 +47,15 @@ impl NoAnswer {
         matches!(self, Self::Refused(error) if code(error) == Some("22P05"))
     }
 
+    /// The same for another that was a part of the request.
+    pub(super) fn for_another(&self, doing: &str) -> Self {
+        match self {
+            Self::NotSent(error) => Self::NotSent(error.clone()),
+            Self::Refused(error) => Self::NotSent(refused(error, doing)),
+            Self::Unanswered(why) => Self::Unanswered(why),
+        }
+    }
+
     /// The error for our caller.
     pub(super) fn into_error(self, doing: &str) -> Error {
         match self {

@@ -4,6 +4,7 @@ mod calls;
 mod connection;
 mod dialer;
 mod fault;
+mod leaving;
 mod link;
 mod listener;
 #[cfg(feature = "tls")]
