@@ -714,7 +714,7 @@ async fn a_run_whose_call_drops_its_fence_is_in_doubt() {
         tx.commit_with(|permit| async move {
             let waits = std::future::pending::<Result<(), EffectError>>();
             let mut sent = std::pin::pin!(permit.used_for(waits));
-            assert!(poll_once(&mut sent).is_none());
+            assert!(poll_once(&mut sent).await.is_pending());
             Err::<(), _>(EffectError::not_applied("given up"))
         });
         Ok(())
