@@ -19,6 +19,7 @@ mod file;
 mod line;
 mod member;
 mod memory;
+pub mod observed;
 mod outcome;
 pub mod quorum;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
