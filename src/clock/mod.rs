@@ -229,10 +229,9 @@ impl Clock {
 
     /// The wall clock, in microseconds since 1970. It may jump: for nothing but a number that
     /// should be larger than before.
-    #[cfg(target_os = "linux")]
     pub(crate) fn wall_micros(&self) -> u64 {
         match &self.0 {
-            Source::System(_) => SystemClock::wall_micros(),
+            Source::System(_) => wall::wall_micros(),
             #[cfg(feature = "testing")]
             Source::Manual(clock) => clock.stamp().on(ClockKind::Boot) / 1_000,
         }

@@ -66,12 +66,6 @@ impl SystemClock {
         boot_nanos()
     }
 
-    #[cfg(target_os = "linux")]
-    pub(super) fn wall_micros() -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
-    }
-
     /// True for the first caller.
     pub(super) fn distrust_fast(&self) -> bool {
         self.fast_is_trusted.swap(false, Ordering::Relaxed)

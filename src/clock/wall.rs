@@ -3,11 +3,16 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970; zero for a clock that shows an earlier time.
+/// Microseconds since 1970; zero for a clock that shows an earlier time.
 #[allow(clippy::disallowed_methods, reason = "the module of clocks")]
-pub(crate) fn wall_millis() -> u64 {
+pub(super) fn wall_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     })
+}
+
+/// Milliseconds since 1970; zero for a clock that shows an earlier time.
+pub(crate) fn wall_millis() -> u64 {
+    wall_micros() / 1_000
 }

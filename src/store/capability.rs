@@ -71,6 +71,10 @@ pub struct Capability {
     pub heartbeat: Option<Duration>,
     /// Whether [`inspect`](super::Store::inspect) reports the holder's label and token.
     pub reports_holder: bool,
+    /// Whether the store has no clock, so that a hold which nobody renews ends only for a client
+    /// that has seen it unchanged for its whole TTL. A client that finds a dead holder waits that
+    /// long from its first request on, and one that asks once is refused.
+    pub observes_expiry: bool,
 }
 
 impl Capability {
@@ -89,6 +93,7 @@ impl Capability {
             rests: false,
             heartbeat: None,
             reports_holder: false,
+            observes_expiry: false,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use leasehold::clock::ManualClock;
 use leasehold::store::MemoryStore;
+use leasehold::store::observed::{MemoryRegister, ObservedStore};
 use leasehold::store::quorum::{Member, Quorum};
 use leasehold::testing::conformance::{OnManualClock, Report};
 use leasehold::testing::{Faulty, conformance};
@@ -33,5 +34,13 @@ pub(crate) async fn quorum() -> Report {
     let members = [(); 3].map(|()| MemoryStore::with_clock(clock.clone()));
     let server = clock.clone();
     let client = || Quorum::with_clock(members.clone(), server.clone()).unwrap();
+    conformance::run(&OnManualClock::new(clock, client)).await
+}
+
+/// Each client observes the same register.
+pub(crate) async fn observed() -> Report {
+    let (clock, register) = (ManualClock::new(), MemoryRegister::new());
+    let observer = clock.clone();
+    let client = || ObservedStore::with_clock(register.clone(), observer.clone());
     conformance::run(&OnManualClock::new(clock, client)).await
 }

@@ -47,6 +47,7 @@ listed! {
     memory, "memory", in_process::memory;
     memory_that_could_fail, "faulty(memory), no faults", in_process::faulty;
     quorum_of_memory, "quorum(3 memory)", in_process::quorum;
+    observed_memory, "observed(memory)", in_process::observed;
     files, "file", on_files::plain;
     redis, "redis", on_redis::plain;
     redis_that_persists_every_write, "redis, every write on disk", on_redis::durable;
@@ -121,6 +122,13 @@ async fn a_store_without_servers_lacks_only_what_a_quorum_cannot_claim() {
                 Clause::ReadWrite,
                 Clause::Shares,
                 Clause::Revocation,
+                Clause::Rest,
+            ],
+            "observed(memory)" => &[
+                Clause::Order,
+                Clause::Handover,
+                Clause::ReadWrite,
+                Clause::Shares,
                 Clause::Rest,
             ],
             _ => &[],

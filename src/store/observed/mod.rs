@@ -6,9 +6,15 @@
 //! clocks, the holder's lease is over.
 
 mod memory_register;
+mod observed_store;
 mod record;
 mod register;
+mod sightings;
 
 pub use memory_register::MemoryRegister;
+pub use observed_store::ObservedStore;
 pub use record::{Record, State};
 pub use register::{Listed, Register, Swapped};
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

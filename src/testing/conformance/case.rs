@@ -208,6 +208,19 @@ impl<'a, H: Harness> Bench<'a, H> {
         self.granted(store, &self.claim(key)?).await
     }
 
+    /// A new claim of a key whose hold ran out is granted: at once, or where the store's clients
+    /// observe the holder, within [`PATIENCE`] TTLs.
+    pub(super) async fn hold_lapsed(
+        &self,
+        store: &H::Store,
+        key: &Key,
+    ) -> Result<TimedGrant, CaseError> {
+        match self.a.capability().observes_expiry {
+            true => self.granted_soon(store, key).await,
+            false => self.hold(store, key).await,
+        }
+    }
+
     /// A claim is granted at once.
     pub(super) async fn granted(
         &self,

@@ -78,7 +78,7 @@ async fn each_claim_has_its_own_ttl<H: Harness>(bench: &Bench<'_, H>) -> CaseRes
     let kept = bench.granted(&bench.a, &long_claim).await?;
     let _lapses = bench.hold(&bench.a, &short).await?;
     bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;
-    let taken = bench.hold(&bench.b, &short).await?;
+    let taken = bench.hold_lapsed(&bench.b, &short).await?;
     let busy = bench.busy(&bench.b, &long).await;
     bench.still_fresh(&kept)?;
     busy?;
@@ -93,7 +93,7 @@ async fn a_lapsed_claim_that_asks_again_is_a_new_grant<H: Harness>(
     let claim = bench.claim(&key)?;
     let first = bench.granted(&bench.a, &claim).await?;
     bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;
-    let between = bench.hold(&bench.b, &key).await?;
+    let between = bench.hold_lapsed(&bench.b, &key).await?;
     bench.release(&bench.b, &between).await?;
     bench.harness.pass(Duration::from_millis(1)).await;
     let second = bench.a.acquire(&claim).await?;

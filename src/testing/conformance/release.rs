@@ -55,7 +55,7 @@ async fn a_lapsed_holders_release_does_not_free_the_next_holder<H: Harness>(
     let key = bench.key()?;
     let lapsed = bench.hold(&bench.a, &key).await?;
     bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;
-    let next = bench.hold(&bench.b, &key).await?;
+    let next = bench.hold_lapsed(&bench.b, &key).await?;
     bench.not_released(&bench.a, &lapsed.grant).await?;
     let busy = bench.busy(&bench.a, &key).await;
     bench.still_fresh(&next)?;

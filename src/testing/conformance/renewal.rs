@@ -61,7 +61,7 @@ async fn a_lapsed_hold_is_not_renewed<H: Harness>(bench: &Bench<'_, H>) -> CaseR
     let held = bench.hold(&bench.a, &key).await?;
     bench.harness.pass(bench.ttl() + bench.ttl() / 6).await;
     bench.not_renewed(&bench.a, &held.grant).await?;
-    let next = bench.hold(&bench.b, &key).await?;
+    let next = bench.hold_lapsed(&bench.b, &key).await?;
     bench.release(&bench.b, &next).await
 }
 
@@ -80,7 +80,7 @@ async fn another_claims_renewal_does_not_extend<H: Harness>(bench: &Bench<'_, H>
     bench.harness.pass(bench.ttl() / 2).await;
     bench.not_renewed(&bench.b, &forged).await?;
     bench.harness.pass(bench.ttl() * 2 / 3).await;
-    let next = bench.hold(&bench.b, &key).await?;
+    let next = bench.hold_lapsed(&bench.b, &key).await?;
     bench.release(&bench.b, &next).await
 }
 
