@@ -59,6 +59,15 @@ const ON_REDIS: [&str; 17] = [
     "the server was restarted without data",
 ];
 
+/// What worlds on a register must show.
+const ON_REGISTER: [&str; 5] = [
+    "a bar was over",
+    "a dead holder's key was taken over",
+    "a key was barred",
+    "a write found another version",
+    "handed off",
+];
+
 /// What worlds of shards must show.
 const OF_SHARDS: [&str; 12] = [
     "a lease of a shard was lost",
@@ -152,6 +161,11 @@ impl Coverage {
     /// What no world on Redis has shown.
     pub(crate) fn missing_on_redis(&self) -> Vec<String> {
         self.never(&ON_REDIS)
+    }
+
+    /// What no world on a register has shown.
+    pub(crate) fn missing_on_register(&self) -> Vec<String> {
+        self.never(&ON_REGISTER)
     }
 
     /// What no world of shards has shown.

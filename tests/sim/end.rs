@@ -110,13 +110,13 @@ impl State {
     }
 
     /// O11: when nothing fails any more, locks are held again and again; from a single store, by
-    /// every worker. A quorum has no queue, and promises no caller its turn.
+    /// every worker. A quorum and a register have no queue, and promise no caller its turn.
     fn judge_liveness(&mut self) {
         if self.setup.shards > 0 {
             return;
         }
         let (nodes, workers) = (self.setup.nodes, self.setup.workers);
-        let is_alone = self.setup.members == 1;
+        let is_alone = self.setup.members == 1 && !self.setup.is_register;
         let mut all = 0;
         for (node, worker) in (0..nodes).flat_map(|n| (0..workers).map(move |w| (n, w))) {
             let known = self.calm_holds.get(&(node, worker)).copied();

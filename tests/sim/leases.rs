@@ -327,7 +327,10 @@ impl State {
                 }
             }
             let left = in_truth(left, known.ppm) + delay;
-            let kept = self.truth.left(&known.key, known.token);
+            let kept = match &self.observed {
+                Some(observed) => observed.kept(&known.key, known.token, self.now),
+                None => self.truth.left(&known.key, known.token),
+            };
             #[cfg(feature = "zookeeper")]
             let kept = match &self.ensemble {
                 Some(zookeeper) => zookeeper.kept(known.token, self.now),

@@ -20,9 +20,9 @@ mod options;
 mod picture;
 #[cfg(feature = "redis-worlds")]
 mod redis;
+mod register;
 mod resource;
 mod runs;
-#[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
 mod seen;
 mod setup;
 mod shards;
@@ -54,7 +54,7 @@ use world::{Report, simulate};
 
 /// Beside so many worlds in memory there is one on each shipped store.
 const ONE_SHIPPED: u64 = 40;
-/// And beside so many there is one of shards.
+/// And beside so many there is one of shards, and one on a register.
 const ONE_OF_SHARDS: u64 = 10;
 
 /// What runs a world at full speed.
@@ -217,6 +217,7 @@ fn many(options: &Options) -> ExitCode {
         None => vec![
             (Store::Memory, options),
             (Store::Shards, &some),
+            (Store::Register, &some),
             (Store::ZooKeeper, &few),
             (Store::Redis, &few),
         ],
@@ -284,6 +285,7 @@ fn corpus(store: Store, options: &Options) -> Vec<Setup> {
     let is_its = |replay: &&str| {
         replay.contains("/zookeeper") == (store == Store::ZooKeeper)
             && replay.contains("/redis") == (store == Store::Redis)
+            && replay.contains("/register") == (store == Store::Register)
             && replay.contains("/shards") == (store == Store::Shards)
     };
     let setup = |replay| options::replayed(replay).expect("a replay line comes first");
@@ -349,6 +351,7 @@ fn print(store: Store, sums: &Sums, options: &Options) -> bool {
         Store::Memory => (sums.coverage.missing(), REACHES_ALL),
         Store::ZooKeeper => (sums.coverage.missing_on_zookeeper(), REACHES_ALL / 10),
         Store::Redis => (sums.coverage.missing_on_redis(), REACHES_ALL / 10),
+        Store::Register => (sums.coverage.missing_on_register(), REACHES_ALL / 10),
         Store::Shards => (sums.coverage.missing_on_shards(), REACHES_ALL / 10),
     };
     if options.shows_coverage {
@@ -364,6 +367,7 @@ fn print(store: Store, sums: &Sums, options: &Options) -> bool {
         Store::Memory => "simulation",
         Store::ZooKeeper => "on zookeeper",
         Store::Redis => "on redis",
+        Store::Register => "on a register",
         Store::Shards => "of shards",
     };
     println!(

@@ -256,7 +256,9 @@ impl World {
                     self.nodes[node].crash();
                 }
             }
-            Deed::Restart { server, span } if self.may_lose(&state, members) => {
+            Deed::Restart { server, span }
+                if !state.setup.is_register && self.may_lose(&state, members) =>
+            {
                 state.coverage.sometimes("a server forgot everything");
                 let quarantine = state.setup.settings.max_ttl + MAX_SKEW;
                 let store = state.truth.servers[server].store.clone();

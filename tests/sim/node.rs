@@ -14,6 +14,7 @@ use leasehold::handler::{AcquireOutcome, Event as Seen};
 use leasehold::redis::{RedisOptions, RedisStore};
 #[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
 use leasehold::store::Store;
+use leasehold::store::observed::ObservedStore;
 use leasehold::store::quorum::Quorum;
 use leasehold::store::{Label, Revoke};
 #[cfg(feature = "zookeeper")]
@@ -27,6 +28,8 @@ use crate::coverage::Doing;
 use crate::dice::Dice;
 use crate::handlers::SimHandler;
 use crate::net::Net;
+use crate::register::SimRegister;
+use crate::seen::SeenStore;
 use crate::setup::Setup;
 use crate::shards::member;
 use crate::state::Shared;
@@ -62,7 +65,7 @@ impl NodeStore {
 
 #[cfg(any(feature = "redis-worlds", feature = "zookeeper"))]
 fn seen(store: &(impl Store + Clone), net: &Net, reports_grants: bool) -> LockManagerBuilder {
-    LockManager::builder(crate::seen::SeenStore {
+    LockManager::builder(SeenStore {
         store: store.clone(),
         net: net.clone(),
         reports_grants,
@@ -235,6 +238,7 @@ impl Node {
         let entered = runtime.enter();
         let store = self.store(setup, &net);
         let builder = match &store {
+            NodeStore::Memory if setup.is_register => self.on_register(&net),
             NodeStore::Memory => self.on_memory(setup, &net),
             #[cfg(feature = "redis-worlds")]
             NodeStore::Redis(store) => seen(store, &net, false),
@@ -330,6 +334,18 @@ impl Node {
                 LockManager::builder(quorum.expect("few members"))
             }
         }
+    }
+
+    fn on_register(&self, net: &Net) -> LockManagerBuilder {
+        let register = SimRegister {
+            net: net.clone(),
+            hints: self.hints.clone(),
+        };
+        LockManager::builder(SeenStore {
+            store: ObservedStore::with_clock(register, self.clock.clone()),
+            net: net.clone(),
+            reports_grants: false,
+        })
     }
 
     fn manager(&self, builder: LockManagerBuilder, setup: &Setup, net: &Net) -> LockManager {

@@ -11,6 +11,8 @@ pub(crate) enum Store {
     ZooKeeper,
     /// The shipped store for Redis, over a simulated server.
     Redis,
+    /// The shipped store that observes its holders, over a register.
+    Register,
     /// Members that share the work of one name, on the memory store.
     Shards,
 }
@@ -20,6 +22,7 @@ impl Store {
     pub(crate) fn world(self, setup: Setup) -> Result<Setup, String> {
         match self {
             Self::Memory => Ok(setup),
+            Self::Register => Ok(setup.on_register()),
             Self::Shards => Ok(setup.on_shards()),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper => Ok(setup.on_zookeeper()),
@@ -71,6 +74,8 @@ impl Options {
                     options.only = Some(Store::ZooKeeper);
                 } else if word == "redis" {
                     options.only = Some(Store::Redis);
+                } else if word == "register" {
+                    options.only = Some(Store::Register);
                 } else if word == "shards" {
                     options.only = Some(Store::Shards);
                 } else if word == "shrink" {
@@ -118,6 +123,10 @@ pub(crate) fn replayed(line: &str) -> Result<Setup, String> {
         }
         if part == "redis" {
             setup = Store::Redis.world(setup)?;
+            continue;
+        }
+        if part == "register" {
+            setup = Store::Register.world(setup)?;
             continue;
         }
         if part == "shards" {

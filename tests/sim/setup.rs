@@ -98,6 +98,8 @@ pub(crate) struct Setup {
     pub(crate) is_zookeeper: bool,
     /// The store is the shipped one for Redis, over a simulated server.
     pub(crate) is_redis: bool,
+    /// The store is the shipped one that observes its holders, over a register.
+    pub(crate) is_register: bool,
     /// Processes divide so many shards among themselves, and ask for no other lock; 0: they do not.
     pub(crate) shards: u32,
     /// That of the ensemble, in nanoseconds.
@@ -173,6 +175,7 @@ impl Setup {
             server_ppm,
             is_zookeeper: false,
             is_redis: false,
+            is_register: false,
             shards: 0,
             #[cfg(feature = "zookeeper")]
             tick: 0,
@@ -211,6 +214,23 @@ impl Setup {
         self
     }
 
+    /// The same world on a register without a clock.
+    pub(crate) fn on_register(mut self) -> Self {
+        let mut dice = Dice::new(self.seed, 10);
+        self.is_register = true;
+        self.members = 1;
+        self.server_ppm = vec![0];
+        // Whoever observes is to the holder what a server is elsewhere: its clock may be as fast.
+        let is_off = !self.has(Fault::Drift);
+        for ppm in &mut self.node_ppm {
+            let fast = ((dice.part() * 2.0).min(1.0) * 83_300.0) as i64;
+            if dice.falls(0.5) && !is_off {
+                *ppm = fast;
+            }
+        }
+        self
+    }
+
     /// The same world with members that share the work of one name.
     pub(crate) fn on_shards(mut self) -> Self {
         let mut dice = Dice::new(self.seed, 9);
@@ -237,6 +257,9 @@ impl Setup {
         }
         if self.is_redis {
             line += "/redis";
+        }
+        if self.is_register {
+            line += "/register";
         }
         if self.shards > 0 {
             line += "/shards";

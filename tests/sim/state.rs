@@ -12,6 +12,7 @@ use crate::leases::Leases;
 use crate::log::Log;
 use crate::net::{Event, Links};
 use crate::picture::Picture;
+use crate::register::Observed;
 use crate::resource::Resource;
 use crate::runs::Runs;
 use crate::setup::Setup;
@@ -64,6 +65,8 @@ pub(crate) struct State {
     pub(crate) looks: BTreeMap<Owner, u64>,
     /// What handlers attached and did not get back.
     pub(crate) permits: BTreeMap<(usize, u64), i64>,
+    /// The records of a world of a register.
+    pub(crate) observed: Option<Observed>,
     /// The servers of a world of zookeeper.
     #[cfg(feature = "zookeeper")]
     pub(crate) ensemble: Option<crate::zookeeper::Ensemble>,
@@ -102,6 +105,7 @@ impl Shared {
             doing: BTreeMap::new(),
             looks: BTreeMap::new(),
             permits: BTreeMap::new(),
+            observed: setup.is_register.then(|| Observed::new(setup)),
             #[cfg(feature = "zookeeper")]
             ensemble: setup
                 .is_zookeeper
@@ -144,7 +148,10 @@ impl State {
         if let Some(redis) = &self.redis {
             return redis.kept(key, token, self.now);
         }
-        self.truth.left(key, token)
+        match &self.observed {
+            Some(observed) => observed.kept(key, token, self.now),
+            None => self.truth.left(key, token),
+        }
     }
 
     /// What is left in the store of every hold that was ever granted.

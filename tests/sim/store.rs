@@ -15,6 +15,7 @@ use leasehold::store::{
 };
 use leasehold::{Error, FencingToken, Key};
 use parking_lot::Mutex;
+use tokio::sync::oneshot::Receiver;
 
 use crate::net::{Net, Op, To};
 use crate::state::{Shared, State};
@@ -70,6 +71,21 @@ impl Hints {
         for (node, life, wake) in woken {
             shared.lock().wake(node, life, wake);
         }
+    }
+
+    /// A subscription of one life of one node, and how it learns of its wake-up.
+    pub(crate) fn subscribed(&self, node: usize, life: u64, hint: Hint) -> Receiver<()> {
+        let (wake, woken) = tokio::sync::oneshot::channel::<()>();
+        self.0.lock().push(Subscribed {
+            node,
+            life,
+            hint,
+            woken: Arc::new(Woken(AtomicBool::new(true))),
+            wake: Some(Box::new(move || {
+                let _ = wake.send(());
+            })),
+        });
+        woken
     }
 
     pub(crate) fn forget(&self, node: usize) {
@@ -253,17 +269,7 @@ impl Store for SimStore {
         let (node, life) = (self.net.node, self.net.life);
         let asked = self.ask(Op::Subscribe, move |_, store| {
             let hint = at_once(store.subscribe(&claim))?;
-            let (wake, woken) = tokio::sync::oneshot::channel::<()>();
-            hints.0.lock().push(Subscribed {
-                node,
-                life,
-                hint,
-                woken: Arc::new(Woken(AtomicBool::new(true))),
-                wake: Some(Box::new(move || {
-                    let _ = wake.send(());
-                })),
-            });
-            Ok::<_, Error>(woken)
+            Ok::<_, Error>(hints.subscribed(node, life, hint))
         });
         let woken = asked.await?;
         let look = self.must_look(*owner.as_bytes());

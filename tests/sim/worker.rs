@@ -101,7 +101,8 @@ fn plan(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> Plan {
     let state = ctx.shared.lock();
     let ttl = state.setup.settings.ttl.as_nanos() as u64;
     let ttl_ms = ttl as f64 / 1e6;
-    let is_quorum = state.setup.members > 1;
+    // Without a queue, as a register.
+    let is_quorum = state.setup.members > 1 || state.setup.is_register;
     let kinds: &[Kind] = if is_quorum {
         &[
             Kind::Plain,
@@ -257,8 +258,10 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
                 !state.is_believed(**number) && !state.is_lost_to_a_clock(**number)
             };
             let lost = leases.iter().find(is_unexplained);
-            // A connection that broke in the storm is noticed, and made again, in the calm.
-            let has_connections = state.setup.is_zookeeper || state.setup.is_redis;
+            // A connection that broke in the storm is noticed, and made again, in the calm; a dead
+            // holder of the storm is observed there.
+            let has_connections =
+                state.setup.is_zookeeper || state.setup.is_redis || state.setup.is_register;
             let is_mended = !has_connections || asked_at > STORM + 10 * SECOND;
             // Of several locks the first is held while the last is waited for.
             let held_for = Duration::from_nanos(state.now - asked_at);

@@ -202,7 +202,7 @@ impl<R: Register> Store for ObservedStore<R> {
             let now = self.clock.stamp();
             let token = match &seen {
                 Some(seen) if seen.record.ttl > LONGEST => return Err(too_long(key)),
-                Some(seen) if seen.is_open(&now) => seen.record.token + 1,
+                Some(seen) if seen.is_open(&now) => seen.record.token.saturating_add(1),
                 Some(seen) if seen.is_of(claim) => seen.record.token,
                 Some(seen) => {
                     let remaining = Some(seen.remaining(&now));

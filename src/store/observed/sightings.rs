@@ -90,7 +90,7 @@ impl<V: Clone + PartialEq> Sightings<V> {
     pub(super) fn see(&mut self, key: &Key, record: Record, version: V, now: Stamp) -> Seen<V> {
         let seen = self.judge(key, record, version, now);
         make_room(&mut self.0, |seen| {
-            let is_recent = now.since(&seen.since) < seen.record.ttl * KEPT_TTLS;
+            let is_recent = now.since(&seen.since) < seen.record.ttl.saturating_mul(KEPT_TTLS);
             is_recent && seen.record.state != State::Free
         });
         self.0.insert(key.clone(), seen.clone());
