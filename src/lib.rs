@@ -59,7 +59,7 @@
 //! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`permits`], [`election`], [`shards`], [`once`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`], [`run`] |
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`Ended`], [`BoxError`] |
-//! | stores and fences | [`store`], [`redis`], [`postgres`], [`zookeeper`], [`fence`] |
+//! | stores and fences | [`store`], [`redis`], [`postgres`], [`zookeeper`], [`kubernetes`], [`fence`] |
 //! | operation | [`handler`], [`health`] |
 //! | your tests | [`clock`], [`testing`] |
 //!
@@ -71,6 +71,7 @@
 //! |---|---|
 //! | `redis` | one Redis server, Sentinel, Cluster, Redlock |
 //! | `postgres` | the PostgreSQL store, and the fence for transactions in PostgreSQL |
+//! | `kubernetes` | the store in Leases of a Kubernetes cluster |
 //! | `zookeeper`, `zookeeper-async` | the ZooKeeper store, and a second driver for it |
 //! | `tls` | TLS to Redis and PostgreSQL |
 //! | `config` | managers from files and from the environment; settings as data (`serde`) |
@@ -99,6 +100,8 @@ pub mod docs;
 mod executor;
 pub mod fence;
 pub mod handler;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 mod lease;
 mod model;
 #[cfg(feature = "postgres")]

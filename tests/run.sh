@@ -95,6 +95,12 @@ export "CARGO_TARGET_${host}_RUNNER=$PWD/tests/program.sh"
 cargo test --workspace --locked --all-features --no-fail-fast 2>&1 | tee "$log" || status=$?
 [ $status -eq 0 ] || problems+=("cargo test ended with $status")
 
+# Kubernetes: no package has its API server. It is built once, in some ten minutes, and kept in the target folder.
+if [ ! -x "${LEASEHOLD_TEST_KUBE_APISERVER:-target/servers/kube-apiserver}" ] && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
+    tests/kubernetes_server/build-apiserver.sh || problems+=("kube-apiserver was not built")
+fi
+cargo test -p leasehold --locked --all-features --test kubernetes_server 2>&1 | tee -a "$log" || problems+=("the tests on an API server failed")
+
 # The sum of one column of all "test result:" lines.
 sum_of() { sed -n "s/^test result: .* \([0-9]*\) $1[;,].*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
 passed=$(sum_of passed)

@@ -10,8 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::misplaced::refuse_settings;
-#[cfg(feature = "zookeeper")]
+#[cfg(any(feature = "kubernetes", feature = "zookeeper"))]
 use crate::clock::Clock;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{KubernetesOptions, KubernetesStore};
 use crate::manager::LockManagerBuilder;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
@@ -44,8 +46,9 @@ const SCHEMES: &[(&str, &str)] = &[
     ("zookeeper", "zookeeper"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
+    ("k8s", "kubernetes"),
 ];
-const EXAMPLES: &str = "memory:, file:, file:///path, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redis+cluster://h1:7000,h2:7001,h3:7002, redlock://h1:6379,h2:6379,h3:6379, zookeeper://host:2181 or postgres://host:5432/database";
+const EXAMPLES: &str = "memory:, file:, file:///path, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redis+cluster://h1:7000,h2:7001,h3:7002, redlock://h1:6379,h2:6379,h3:6379, zookeeper://host:2181, postgres://host:5432/database or k8s://namespace";
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -66,6 +69,8 @@ enum Source {
     ZooKeeper(Box<ZooKeeperOptions>),
     #[cfg(feature = "postgres")]
     Postgres(Box<PostgresOptions>),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(Box<KubernetesOptions>),
 }
 
 impl Plan {
@@ -118,6 +123,8 @@ impl Plan {
                 limit(url, options.longest_ttl(), &mut settings)?;
                 Source::Postgres(Box::new(options.max_ttl(settings.max_ttl)?))
             }
+            #[cfg(feature = "kubernetes")]
+            "k8s" => Source::Kubernetes(Box::new(KubernetesOptions::parse(url)?)),
             _ => return Err(refusal(scheme, rest)),
         };
         Ok(Self { source, settings })
@@ -147,6 +154,10 @@ impl Plan {
             Source::ZooKeeper(options) => erase(open(*options).await?),
             #[cfg(feature = "postgres")]
             Source::Postgres(options) => erase(PostgresStore::connect_with(*options).await?),
+            #[cfg(feature = "kubernetes")]
+            Source::Kubernetes(options) => {
+                erase(KubernetesStore::open(*options, Clock::system()?).await?)
+            }
         })
     }
 }
@@ -162,6 +173,8 @@ pub(super) fn options() -> String {
         PostgresOptions::OPTIONS.help(),
         #[cfg(feature = "zookeeper")]
         ZooKeeperOptions::OPTIONS.help(),
+        #[cfg(feature = "kubernetes")]
+        KubernetesOptions::OPTIONS.help(),
     ];
     tables.concat()
 }

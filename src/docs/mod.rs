@@ -33,6 +33,7 @@
     not(all(
         feature = "config",
         feature = "flow-control",
+        feature = "kubernetes",
         feature = "metrics",
         feature = "postgres",
         feature = "redis",
@@ -100,6 +101,9 @@ pub mod speed {}
 pub mod stores {
     #[doc = include_str!("stores/files.md")]
     pub mod files {}
+
+    #[doc = include_str!("stores/kubernetes.md")]
+    pub mod kubernetes {}
 
     #[doc = include_str!("stores/postgres.md")]
     pub mod postgres {}

@@ -7,7 +7,12 @@
 //! A wrapper of a store is a store: [`Quorum`](quorum::Quorum) over [members](quorum::Member), and
 //! for tests `Faulty` (feature `testing`), which fails on purpose.
 
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "kubernetes",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 pub(crate) mod access;
 mod capability;
 mod claim;
@@ -22,7 +27,12 @@ mod memory;
 pub mod observed;
 mod outcome;
 pub mod quorum;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "kubernetes",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 pub(crate) mod url;
 
 use std::fmt::Debug;
@@ -41,6 +51,8 @@ pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Woken, not_held}
 pub(crate) use line::{Held, Place, Row, Wakes};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
+#[cfg(feature = "kubernetes")]
+pub(crate) use observed::{Listed, ObservedStore, Record, Register, State, Swapped};
 pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Waiter, Withheld};
 
 pub use crate::model::holder::{Label, OwnerToken};

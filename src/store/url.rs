@@ -4,6 +4,11 @@
 //! takes the list out before. No error here shows any part of the URL except an option's name,
 //! since a password may be anywhere.
 
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
+    allow(dead_code, unused_imports, reason = "each store uses a part")
+)]
+
 use std::fmt;
 use std::io;
 
@@ -87,6 +92,12 @@ impl StoreUrl {
     /// Without the `/` before and behind it. Not decoded.
     pub(crate) fn path(&self) -> &str {
         self.url.path().trim_matches('/')
+    }
+
+    /// The hosts as they are written.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn written_hosts(&self) -> &str {
+        &self.hosts
     }
 
     /// Whether it names a server.

@@ -30,6 +30,7 @@ const FOLDERS: &[(&str, u8)] = &[
     ("redis", 2),
     ("postgres", 2),
     ("zookeeper", 2),
+    ("kubernetes", 2),
     ("fence", 2),
     ("store", 1),
     ("clock", 0),
@@ -53,7 +54,7 @@ const SEAM: [&str; 8] = [
 const STORES: u8 = 2;
 
 /// The folders of one store and its fence each.
-const ROOMS: [&str; 3] = ["redis", "postgres", "zookeeper"];
+const ROOMS: [&str; 4] = ["redis", "postgres", "zookeeper", "kubernetes"];
 
 /// What the table knows a module as, and its layer.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -113,6 +113,7 @@ async fn one_name_is_one_store_in_this_process() {
 }
 
 #[cfg(all(
+    feature = "kubernetes",
     feature = "postgres",
     feature = "redis",
     feature = "zookeeper",
@@ -136,6 +137,10 @@ fn the_guide_has_the_tables_of_the_code() {
         (
             include_str!("../../docs/stores/zookeeper.md"),
             ZooKeeperOptions::OPTIONS.markdown(),
+        ),
+        (
+            include_str!("../../docs/stores/kubernetes.md"),
+            KubernetesOptions::OPTIONS.markdown(),
         ),
     ] {
         assert!(page.contains(&table), "the page lacks:\n{table}");

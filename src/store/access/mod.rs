@@ -7,6 +7,11 @@
 //! | `tls.rs` | authority, certificate and key; why a handshake failed |
 //! | `files.rs` | how such a file is read |
 
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
+    allow(dead_code, unused_imports, reason = "each store uses a part")
+)]
+
 pub(crate) mod files;
 mod login;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -1,0 +1,216 @@
+//! What an answer of the API server proves, and what to do about a refusal.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use hyper_util::client::legacy::Error as HttpError;
+use kube::core::Status;
+
+use crate::model::error::{Error, ErrorKind};
+
+/// The longest text of a server that a message shows.
+const SHOWN: usize = 300;
+
+/// What is asked for, in the words of a Role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+}
+
+impl Verb {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+        }
+    }
+
+    /// Whether a request without an answer may have changed something.
+    pub(super) const fn writes(self) -> bool {
+        matches!(self, Self::Create | Self::Update)
+    }
+}
+
+/// What a path of the API names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct On<'a> {
+    group: &'a str,
+    resource: &'a str,
+    /// Empty for an object of the cluster.
+    namespace: &'a str,
+}
+
+impl<'a> On<'a> {
+    /// Of `/api/v1/...` and `/apis/group/version/...`, with or without `namespaces/name`.
+    fn of(path: &'a str) -> Self {
+        let path = path.split('?').next().unwrap_or_default();
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        let (group, rest) = match parts.as_slice() {
+            ["apis", group, _, rest @ ..] => (*group, rest),
+            ["api", _, rest @ ..] => ("", rest),
+            rest => ("", rest),
+        };
+        let (namespace, resource) = match rest {
+            ["namespaces", namespace, resource, ..] => (*namespace, *resource),
+            [resource, ..] => ("", *resource),
+            [] => ("", ""),
+        };
+        Self {
+            group,
+            resource,
+            namespace,
+        }
+    }
+
+    fn asked(&self, verb: Verb) -> String {
+        let (resource, namespace) = (self.resource, self.namespace);
+        format!(
+            "verb={} resource={resource} namespace={namespace}",
+            verb.word()
+        )
+    }
+
+    fn resource_of_group(&self) -> String {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        format!("{}{dot}{}", self.resource, self.group)
+    }
+}
+
+/// An answer with its body.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    /// When the server asks to come again.
+    pub(super) retry_after: Option<Duration>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The error of an answer that is no success.
+    pub(super) fn refusal(&self, verb: Verb, path: &str) -> Error {
+        let text = match k8s_openapi::serde_json::from_slice::<Status>(&self.body) {
+            Ok(status) => status.message,
+            Err(_) => String::from_utf8_lossy(&self.body).into_owned(),
+        };
+        refusal(self.code, &text, verb, path)
+    }
+}
+
+/// The error of a refusal with this code and the server's text.
+pub(super) fn refusal(code: u16, text: &str, verb: Verb, path: &str) -> Error {
+    let on = On::of(path);
+    let (asked, namespace) = (on.asked(verb), on.namespace);
+    let text: String = text
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(SHOWN)
+        .collect();
+    let error = match code {
+        401 => Error::denied(format!(
+            "the API server does not accept the credentials: {asked}; check the kubeconfig or the service account"
+        )),
+        403 => Error::denied(format!(
+            "the API server forbids it: {asked}; if a Role is missing: kubectl -n {namespace} create role leasehold \
+             --verb=get,list,watch,create,update --resource={} && kubectl -n {namespace} create \
+             rolebinding leasehold --role=leasehold --serviceaccount={namespace}:NAME",
+            on.resource_of_group()
+        )),
+        404 if verb == Verb::Create => Error::invalid(format!(
+            "there is no such namespace: {asked}; create it, or name another in the URL"
+        )),
+        404 => Error::unsupported(format!(
+            "this API server has no such resource: {asked}; for leases use Kubernetes 1.14 or newer"
+        )),
+        429 => Error::unavailable(format!(
+            "the API server asks to send less: {asked}; lengthen the ttl, or give this account a priority level"
+        )),
+        400..=499 => Error::invalid(format!(
+            "the API server refuses the request: {asked} code={code}; see the cause"
+        )),
+        // It may have stored the object and failed afterwards.
+        _ if verb.writes() => Error::in_doubt(format!(
+            "the API server failed at a write, which may be stored: {asked} code={code}; look at its log"
+        )),
+        _ => Error::unavailable(format!(
+            "the API server failed: {asked} code={code}; look at its log"
+        )),
+    };
+    error.because(text)
+}
+
+/// The error of a request without an answer.
+pub(super) fn unanswered(verb: Verb, path: &str, error: kube::Error) -> Error {
+    let kind = match () {
+        () if was_not_sent(&error) || !verb.writes() => ErrorKind::Unavailable,
+        () => ErrorKind::InDoubt,
+    };
+    let asked = On::of(path).asked(verb);
+    let message =
+        format!("no answer from the API server: {asked}; check its address and its state");
+    Error::new(kind, message).because(error)
+}
+
+/// Whether no connection could be made, or the credentials could not be had.
+fn was_not_sent(error: &kube::Error) -> bool {
+    if matches!(error, kube::Error::Auth(_)) {
+        return true;
+    }
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if (error.downcast_ref::<HttpError>()).is_some_and(HttpError::is_connect) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/a?x=/y";
+
+    #[test]
+    fn a_path_names_its_resource() {
+        let on = On::of(LEASES);
+        assert_eq!(
+            on.asked(Verb::Get),
+            "verb=get resource=leases namespace=shop"
+        );
+        assert_eq!(on.resource_of_group(), "leases.coordination.k8s.io");
+        let on = On::of("/api/v1/namespaces/shop/configmaps/prices");
+        assert_eq!(on.resource_of_group(), "configmaps");
+        assert_eq!(On::of("/api/v1/nodes/a").resource, "nodes");
+    }
+
+    fn kind(code: u16, verb: Verb) -> ErrorKind {
+        refusal(code, "", verb, LEASES).kind()
+    }
+
+    #[test]
+    fn only_a_failure_of_the_server_leaves_a_write_in_doubt() {
+        for code in [400, 401, 403, 404, 413, 422, 429] {
+            assert_ne!(kind(code, Verb::Update), ErrorKind::InDoubt, "{code}");
+        }
+        for code in [500, 502, 503, 504] {
+            assert_eq!(kind(code, Verb::Update), ErrorKind::InDoubt, "{code}");
+            assert_eq!(kind(code, Verb::Create), ErrorKind::InDoubt, "{code}");
+            assert_eq!(kind(code, Verb::Get), ErrorKind::Unavailable, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_is_forbidden_is_named_with_the_role_that_allows_it() {
+        let error = refusal(403, "user x cannot", Verb::Update, LEASES).to_string();
+        assert!(error.contains("verb=update"), "{error}");
+        assert!(error.contains("kubectl -n shop create role"), "{error}");
+    }
+}

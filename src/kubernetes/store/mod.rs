@@ -1,0 +1,16 @@
+//! The store.
+
+mod answer;
+mod kubernetes_store;
+mod lease;
+mod link;
+mod names;
+mod options;
+mod register;
+mod thread;
+mod watcher;
+
+pub use kubernetes_store::KubernetesStore;
+pub use lease::LeaseVersion;
+pub use options::KubernetesOptions;
+pub use register::KubernetesRegister;

@@ -1,0 +1,12 @@
+//! API servers for tests: a fake one, and a real one with its etcd.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub(crate) mod api_server;
+#[path = "../canary.rs"]
+pub(crate) mod canary;
+pub(crate) mod fake;
+pub(crate) mod kubeconfig;
+#[path = "../process.rs"]
+pub(crate) mod process;
+pub(crate) mod raw;
