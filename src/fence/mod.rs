@@ -10,6 +10,7 @@
 //! | [`FenceGate`] | a service of your own | the change runs inside the gate |
 //! | [`RedisFence`](crate::redis::RedisFence) | data in a Redis server | both are one script |
 //! | [`PgFence`](crate::postgres::PgFence), [`sql`] | data in a PostgreSQL or SQLite database | the fence's row is locked to the end of the transaction |
+//! | [`K8sFence`](crate::kubernetes::K8sFence) | an object of Kubernetes | the update names the version that the newest holder has read |
 //! | [`ZkFence`](crate::zookeeper::ZkFence) | data in the ensemble that grants the lock | both are one `multi` |
 //!
 //! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise
@@ -25,15 +26,20 @@
 
 // The table links to items of these features; its links are checked with the features on.
 #![cfg_attr(
-    not(all(feature = "postgres", feature = "redis", feature = "zookeeper")),
+    not(all(
+        feature = "kubernetes",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    )),
     allow(rustdoc::broken_intra_doc_links)
 )]
 
 mod erased;
 mod gate;
 pub mod in_run;
-mod newer_holder;
-mod resolve;
+pub(crate) mod newer_holder;
+pub(crate) mod resolve;
 pub mod sql;
 
 use std::fmt::Debug;

@@ -6,4 +6,5 @@
 mod kubernetes;
 
 mod answers;
+mod fence;
 mod suite;

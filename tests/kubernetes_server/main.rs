@@ -5,6 +5,7 @@
 mod kubernetes;
 
 mod faults;
+mod fence;
 mod fidelity;
 mod rights;
 mod suite;
