@@ -166,7 +166,7 @@ async fn whoever_resolves_a_commit_in_postgres_meanwhile_all_say_what_became_of_
             hold.executor().commit(call).await.map(drop)
         };
         seen.push(race(&other, round, run).await);
-        let count = psql("SELECT n FROM count").parse().unwrap();
+        let count: usize = psql("SELECT n FROM count").parse().unwrap();
         assert_eq!(applied(&seen), count, "{seen:?}");
     }
 }
