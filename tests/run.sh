@@ -151,9 +151,11 @@ PROGRAM_SECONDS=${WORLDS_SECONDS:-1800} cargo test --locked --release --target-d
     seeds="$worlds" threads=2 coverage 2>&1 | tee "$log" || problems+=("a simulated world failed")
 simulated=$(sed -n 's/^simulation: //p' "$log")
 of_shards=$(sed -n 's/^of shards: //p' "$log")
+on_register=$(sed -n 's/^on a register: //p' "$log")
 on_redis=$(sed -n 's/^on redis: //p' "$log")
 [ -n "$simulated" ] || problems+=("no world was simulated")
 [ -n "$of_shards" ] || problems+=("no world of shards was simulated")
+[ -n "$on_register" ] || problems+=("no world on a register was simulated")
 [ -n "$on_redis" ] || problems+=("no world on Redis was simulated")
 # The package's other test: the simulated Redis server answers as a real one.
 cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml --test fidelity 2>&1 | tee "$log" || problems+=("the simulated Redis server differs from a real one")
@@ -264,6 +266,7 @@ cat <<TEXT
 
 worlds:   $simulated
 shards:   $of_shards
+register: $on_register
 on Redis: $on_redis
 tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs, the tool, the fence over sqlx
 examples: $ran of $examples ran to their end, $endless are built only

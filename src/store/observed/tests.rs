@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::{Listed, MemoryRegister, ObservedStore, Record, Register, State, Swapped};
 use crate::clock::{ClockKind, ManualClock};
@@ -20,6 +21,8 @@ const TTL: Duration = Duration::from_secs(10);
 const LATE: u8 = 1;
 /// A swap takes effect, and its answer is lost.
 const UNANSWERED: u8 = 2;
+/// A load arrives when the test opens the gate.
+const SLOW: u8 = 3;
 
 type Sent = (Key, Option<u64>, Record);
 
@@ -29,6 +32,7 @@ struct Far {
     register: MemoryRegister,
     fault: Arc<AtomicU8>,
     sent: Arc<Mutex<Vec<Sent>>>,
+    gate: Arc<Notify>,
 }
 
 impl Far {
@@ -60,6 +64,9 @@ impl Register for Far {
     async fn load(&self, key: &Key) -> Result<Option<(Record, u64)>, Error> {
         if key.as_str() == "hung" {
             std::future::pending::<()>().await;
+        }
+        if self.fault.load(Ordering::SeqCst) == SLOW {
+            self.gate.notified().await;
         }
         self.register.load(key).await
     }
@@ -226,6 +233,25 @@ async fn a_renewal_that_hangs_costs_the_others_nothing() {
     assert_eq!(error.kind(), ErrorKind::InDoubt);
     let is_extended = |answer: &Renewed| matches!(answer, Renewed::Extended(_));
     assert!(others.iter().all(is_extended), "{others:?}");
+}
+
+#[tokio::test]
+async fn time_counts_from_the_answer_that_shows_the_version() {
+    let (a, b, far, clock) = two();
+    let held = granted(&a, &claim("x")).await;
+    far.fails_by(SLOW);
+    let mut asked = Box::pin(is_busy(&b, "x"));
+    assert!(asked.as_mut().now_or_never().is_none());
+    clock.advance(TTL / 2);
+    assert!(matches!(renewed(&a, &held).await, Renewed::Extended(_)));
+    // The load arrives behind the renewal.
+    far.fails_by(0);
+    far.gate.notify_one();
+    assert!(asked.await);
+    clock.advance(TTL * 3 / 4);
+    assert!(is_busy(&b, "x").await);
+    clock.advance(TTL / 4);
+    let _next = granted(&b, &claim("x")).await;
 }
 
 #[tokio::test]
