@@ -1,4 +1,5 @@
 //! The store over the register that specifies it, and over one whose writes arrive late.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
