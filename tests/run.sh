@@ -43,6 +43,9 @@ missing_packages() {
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || echo postgresql
     command -v pgbouncer >/dev/null || echo pgbouncer
     python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    # For the proofs; a Python of one's own may have z3-solver instead.
+    python3 -c 'import z3' 2>/dev/null || /usr/bin/python3 -c 'import z3' 2>/dev/null ||
+        .venv/bin/python -c 'import z3' 2>/dev/null || echo python3-z3
 }
 
 if ! command -v cargo >/dev/null; then
@@ -67,7 +70,7 @@ Install what your system calls them, so that these are found:
   cc, git, openssl, strace, script and unshare (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
   /usr/lib/postgresql/*/bin (initdb and postgres, 15 or newer), pgbouncer,
   /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder), the same for
-  curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer)
+  curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer), z3 for python3 (4.8 or newer)
 TEXT
     exit 1
 fi
@@ -135,6 +138,13 @@ grep -q "Doc-tests leasehold" "$log" || problems+=("the doctests did not run")
 # A package of its own, so that loom is compiled for it alone. Tries every interleaving of the lease word and of the gate.
 CARGO_TARGET_DIR=$target/loom cargo test --locked --manifest-path tests/loom/Cargo.toml 2>&1 | tee "$log" || problems+=("a model of the lease word or of the gate failed")
 grep -q "test result: ok. [1-9]" "$log" || problems+=("the models of the lease word and of the gate did not run")
+
+# --- proofs without bounds -------------------------------------------------------------------------------------------
+
+# Each property is proved, and each rule is switched off and must be missed.
+tests/proof/smt/run.sh 2>&1 | tee "$log" || problems+=("a proof failed, or a rule of one is not needed")
+proofs=$(sed -n 's/^proofs: //p' "$log")
+[ -n "$proofs" ] || problems+=("nothing was proved")
 
 # --- the model ---------------------------------------------------------------------------------------------------
 
@@ -264,6 +274,7 @@ for test in "${second[@]}"; do
 done
 cat <<TEXT
 
+proofs:   $proofs
 worlds:   $simulated
 shards:   $of_shards
 register: $on_register

@@ -4,7 +4,8 @@
 //!
 //! Re-exports are followed to where a name is defined, therefore a short path hides nothing.
 //! Comments, strings and what is compiled for tests alone do not count. The rules themselves are
-//! tested on small trees that break one of them.
+//! tested on small trees that break one of them. Other checks are of docs, and of the models that
+//! are proved.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,6 +18,7 @@ mod form;
 mod layers;
 mod paths;
 mod planted;
+mod proofs;
 mod runbook;
 mod tokens;
 mod tree;
@@ -116,6 +118,25 @@ fn every_alert_has_its_chapter_and_every_metric_exists() {
         &read("src/docs/runbook.md"),
         &table,
     ));
+}
+
+#[test]
+fn every_rule_of_a_proof_has_its_line_and_its_mutant() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut count = 0;
+    for entry in std::fs::read_dir(repository.join("tests/proof/smt")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|other| other != "py") {
+            continue;
+        }
+        let model = std::fs::read_to_string(&path).unwrap();
+        count += proofs::rules(&model).len();
+        let read = |name: &str| std::fs::read_to_string(repository.join(name)).ok();
+        let violations = proofs::violations(&model, read);
+        let named = violations.iter().map(|what| format!("{path:?}: {what}"));
+        assert_none(&named.collect::<Vec<_>>());
+    }
+    assert!(count > 50, "only {count} rules were found");
 }
 
 /// With Prometheus' own program, where it is installed: each alert fires for its fault, and for

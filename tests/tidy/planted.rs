@@ -1,6 +1,6 @@
 //! Small trees that break one rule each: the checker finds it, and nothing else.
 
-use crate::{circles, docs, form, layers, runbook, tree::Tree};
+use crate::{circles, docs, form, layers, proofs, runbook, tree::Tree};
 
 /// A few files, added to some that break nothing.
 fn planted_tree(planted: &[(&str, &str)]) -> Tree {
@@ -327,4 +327,36 @@ fn an_alert_without_its_chapter_link_or_metric_is_found() {
     assert_one(&unlinked, "LeaseholdOne", "runbook_url");
     let unmeasured = said(&alerts("LeaseholdOne", "leaseholdone", "leasehold_free"));
     assert_one(&unmeasured, "there is no metric", "leasehold_free");
+}
+
+#[test]
+fn a_rule_of_a_proof_without_its_line_or_its_mutant_is_found() {
+    let of = |table: &str| {
+        let model = format!("RULES = \"\"\"\n{table}\"\"\"\nmore: text\n");
+        proofs::violations(&model, |name| match name {
+            "src/a.rs" => Some("let a = b;\nlet c =\n    d;\n".to_owned()),
+            "tests/mutants/m.mutant" => {
+                Some("# breaks: a\n<<<<<<<\n let c = d;\n=======\n>>>>>>>\n".to_owned())
+            }
+            _ => None,
+        })
+    };
+    let sound = "rule: In words.\n    src/a.rs: let c = d;\n    mutant: m\n";
+    assert!(of(sound).is_empty(), "{:?}", of(sound));
+    let line = "    src/a.rs: let c = d;\n";
+    let planted = [
+        (format!("rule: In words.\n{line}"), "no mutant"),
+        ("rule: In words.\n    mutant: m\n".to_owned(), "no line"),
+        (sound.replace("c = d", "c = e"), "has no `let c = e;`"),
+        (sound.replace("a.rs", "b.rs"), "src/b.rs has no"),
+        (sound.replace("t: m", "t: n"), "there is no mutant n"),
+        (
+            sound.replace("let c = d", "let a = b"),
+            "changes none of its lines",
+        ),
+    ];
+    for (table, what) in planted {
+        let found = of(&table);
+        assert!(found.iter().any(|text| text.contains(what)), "{found:?}");
+    }
 }
