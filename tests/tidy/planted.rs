@@ -343,10 +343,12 @@ fn a_rule_of_a_proof_without_its_line_or_its_mutant_is_found() {
     };
     let sound = "rule: In words.\n    src/a.rs: let c = d;\n    mutant: m\n";
     assert!(of(sound).is_empty(), "{:?}", of(sound));
+    assert!(of("rule: In words.\n    none: It is not built.\n").is_empty());
     let line = "    src/a.rs: let c = d;\n";
     let planted = [
         (format!("rule: In words.\n{line}"), "no mutant"),
         ("rule: In words.\n    mutant: m\n".to_owned(), "no line"),
+        (format!("{sound}    none: It is not built.\n"), "no line"),
         (sound.replace("c = d", "c = e"), "has no `let c = e;`"),
         (sound.replace("a.rs", "b.rs"), "src/b.rs has no"),
         (sound.replace("t: m", "t: n"), "there is no mutant n"),

@@ -8,6 +8,8 @@ pub(crate) struct Rule {
     /// Files, each with a part of a line.
     lines: Vec<(String, String)>,
     mutants: Vec<String>,
+    /// Why no line does it.
+    none: Option<String>,
 }
 
 /// The rules of a model. They are in its table `RULES`:
@@ -17,6 +19,8 @@ pub(crate) struct Rule {
 ///     src/lease/words.rs: a part of a line there
 ///     mutant: lease-renewal-stores
 /// ```
+///
+/// A rule that no line does has `none:` and the reason.
 pub(crate) fn rules(model: &str) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     let table = model.lines().skip_while(|line| *line != "RULES = \"\"\"");
@@ -25,11 +29,13 @@ pub(crate) fn rules(model: &str) -> Vec<Rule> {
         let (key, value) = (key.to_owned(), value.to_owned());
         match (key.strip_prefix("    "), rules.last_mut()) {
             (Some("mutant"), Some(rule)) => rule.mutants.push(value),
+            (Some("none"), Some(rule)) => rule.none = Some(value),
             (Some(path), Some(rule)) => rule.lines.push((path.to_owned(), value)),
             _ => rules.push(Rule {
                 name: key,
                 lines: Vec::new(),
                 mutants: Vec::new(),
+                none: None,
             }),
         }
     }
@@ -41,7 +47,8 @@ pub(crate) fn violations(model: &str, read: impl Fn(&str) -> Option<String>) -> 
     let mut violations = Vec::new();
     for rule in rules(model) {
         let name = &rule.name;
-        if rule.lines.is_empty() || rule.mutants.is_empty() {
+        let has_both = !rule.lines.is_empty() && !rule.mutants.is_empty();
+        if has_both == rule.none.is_some() {
             violations.push(format!("{name}: no line, or no mutant"));
         }
         for (path, line) in &rule.lines {

@@ -12,7 +12,7 @@ import time
 from report import Report, rules_of
 
 MODELS = ("arithmetic", "leases", "messages", "words", "gate", "commit", "fence", "quorum",
-          "zookeeper", "readers", "handoff", "shards")
+          "zookeeper", "readers", "handoff", "shards", "observed")
 
 
 def main():

@@ -93,7 +93,7 @@ class Commit(System):
             "true": self.all("Run", lambda r: Implies(s.says_within(r), s.in_time(r))),
         }
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         who = "" if name[:4] in ("leas", "hold") else f" ({name_of(m, p.r_Run)})"
         return f"the {name.replace('_', ' ')}{who}"
 

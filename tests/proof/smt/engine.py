@@ -112,7 +112,7 @@ class System:
     def realistic(self, s, p):
         return YES
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         return name.replace("_", " ")
 
     def ending(self, m, s):
@@ -192,9 +192,8 @@ def obligations(system):
     yield "claims", [system.rigid(), *system.invariant(state).values()], system.claims(state)
 
 
-def prove(system, until=None):
-    """Returns what could not be proved, and how many parts there were. Stops after `until`
-    failures."""
+def prove(system):
+    """Returns what could not be proved, and how many parts there were."""
     failed, count = [], 0
     for name, given, claims in obligations(system):
         if ask(*given)[0] == unsat:
@@ -202,8 +201,6 @@ def prove(system, until=None):
             failed.append(f"{name} can never happen")
         for what, claim in claims.items():
             count += 1
-            if until and len(failed) >= until:
-                continue
             result, _ = ask(*given, Not(claim))
             if result != unsat:
                 failed.append(f"{name} / {what}" + ("" if result == sat else " (unknown)"))

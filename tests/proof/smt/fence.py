@@ -146,7 +146,7 @@ class Fence(System):
     def realistic(self, s, p):
         return p.t_Int <= s.newest + 1
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         g = p.g_Grant
         who = f"{name_of(m, g)} (token {m.eval(s.token(g))})"
         stale = "; it is stale" if is_true_of(m, s.stale) else ""

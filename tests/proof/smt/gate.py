@@ -95,7 +95,7 @@ class Gate(System):
     def claims(self, s):
         return {"at rest": Implies(s.ended, self.all("Run", lambda r: s.at(r) != INSIDE))}
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         who = {"run": lambda: f"{name_of(m, p.r_Run)}: ", "end": lambda: ""}[name[:3]]()
         slot = f" ({name_of(m, p.s_Slot)})" if "slot_at" in name else ""
         return who + name.replace("_", " ") + slot

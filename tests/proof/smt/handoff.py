@@ -134,7 +134,7 @@ class Handoff(System):
     def scene(self, s):
         return self.all("Run Run", lambda r, q: Implies(r != q, self.of(r) != self.of(q)))
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         if name.startswith("run"):
             hold = name_of(m, self.of(p.r_Run))
             return f"{name.replace('_', ' ')} ({name_of(m, p.r_Run)} of {hold})"

@@ -162,7 +162,7 @@ class Quorum(System):
     def realistic(self, s, p):
         return p.t_Int <= 5
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         c, who = p.c_Claim, name_of(m, p.c_Claim)
         member = name_of(m, p.m_Member)
         return {

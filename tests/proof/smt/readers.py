@@ -159,7 +159,7 @@ class ReadersAndWriters(System):
     def realistic(self, s, p):
         return And(Or(p.ttl_Real == 1, p.ttl_Real == 10), Or(p.dt_Real == 2, p.dt_Real == 9))
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         text = name.replace("_", " ")
         if name in ("time_passes", "writer_releases", "writer_becomes_a_reader"):
             return text + f": it is {m.eval(s.now)}" * (name == "time_passes")

@@ -137,7 +137,7 @@ class Shards(System):
     def realistic(self, s, p):
         return p.n_Int <= 3
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         t = p.t_Tenure
         if name == "member_changes_its_mind":
             return "the members want other shards"

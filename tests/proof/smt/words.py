@@ -196,7 +196,7 @@ class Words(System):
         small = [getattr(p, f"{x}{i}_Int") <= 30 for i in LANES for x in "nd"]
         return And(p.n_Int <= 30, *small)
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         name, lane = name.rsplit("_", 1)
         who = name_of(m, p.th_Thread)
         words = f"words {m.eval(s.w0)}, {m.eval(s.w1)}, {m.eval(s.w2)}"

@@ -220,7 +220,7 @@ class ZooKeeper(System):
             ends = f"others are kept out until {number_of(m, s.deleted_at) + TIMEOUT:g}"
         return f"the client counts until {number_of(m, s.base) + TIMEOUT:g}, {ends}"
 
-    def tell(self, m, s, name, p):
+    def describe(self, m, s, name, p):
         w = name_of(m, p.n_Write if name == "client_is_answered" else p.w_Write)
         now = f"{number_of(m, s.now):g}"
         text = {
