@@ -34,7 +34,7 @@ OUT, INSIDE, LEFT = range(3)
 class Handoff(System):
     sorts = ("Hold", "Run")
     variables = {
-        # The store keeps the grant. It frees it when it is told so, or when its time is over.
+        # The store keeps the grant. It frees it when it is released, or when its time is over.
         "kept": ((), "Bool"),
         # Of each hold: whether it has begun; its gate; whether its runs were found at rest; whether
         # its lease word is not 0; whether its end is done.
@@ -72,7 +72,7 @@ class Handoff(System):
             return And(s.begun(h), closed, rest), {"at_rest": {h: YES}}
 
         def lease_ends(s, p):
-            # It lapsed, was revoked, or the server took it away: somebody may have been told.
+            # It lapsed, was revoked, or the server took it away: somebody may know it.
             h = p.h_Hold
             return s.live(h), {"live": {h: NO}, "over": {h: YES}}
 
