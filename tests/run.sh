@@ -15,6 +15,7 @@
 #   WORLDS_SECONDS=1800    how long they may take
 #   PROGRAM_SECONDS=900    how long one test program may take
 #   SECOND_TRIES=3         how many tests of one program may get a second try (tests/program.sh)
+#   APISERVER_SECONDS=1500 how long the API server of Kubernetes may take to build
 #   RUST_TEST_THREADS=4    how many tests run side by side: most of them wait for servers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -42,6 +43,8 @@ missing_packages() {
     command -v go >/dev/null || echo golang-go
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || echo postgresql
     command -v pgbouncer >/dev/null || echo pgbouncer
+    # For the API server of Kubernetes.
+    command -v etcd >/dev/null || echo etcd-server
     python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     # For the proofs; a Python of one's own may have z3-solver instead.
     python3 -c 'import z3' 2>/dev/null || /usr/bin/python3 -c 'import z3' 2>/dev/null ||
@@ -70,7 +73,7 @@ Install what your system calls them, so that these are found:
   cc, git, openssl, strace, script and unshare (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
   /usr/lib/postgresql/*/bin (initdb and postgres, 15 or newer), pgbouncer,
   /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder), the same for
-  curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer), z3 for python3 (4.8 or newer)
+  curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer), etcd, z3 for python3 (4.8 or newer)
 TEXT
     exit 1
 fi
@@ -98,11 +101,18 @@ export "CARGO_TARGET_${host}_RUNNER=$PWD/tests/program.sh"
 cargo test --workspace --locked --all-features --no-fail-fast 2>&1 | tee "$log" || status=$?
 [ $status -eq 0 ] || problems+=("cargo test ended with $status")
 
-# Kubernetes: no package has its API server. It is built once, in some ten minutes, and kept in the target folder.
-if [ ! -x "${LEASEHOLD_TEST_KUBE_APISERVER:-target/servers/kube-apiserver}" ] && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
-    tests/kubernetes_server/build-apiserver.sh || problems+=("kube-apiserver was not built")
+# Kubernetes: no package has its API server. It is built once, in some ten minutes, and kept in the target folder. Where it
+# cannot be built, the store is tested on the fake server of the tests above alone, and the end says so.
+not_run=()
+apiserver=${LEASEHOLD_TEST_KUBE_APISERVER:-$target/servers/kube-apiserver}
+if [ ! -x "$apiserver" ] && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
+    timeout --kill-after=10 "${APISERVER_SECONDS:-1500}" tests/kubernetes_server/build-apiserver.sh || true
 fi
-cargo test -p leasehold --locked --all-features --test kubernetes_server 2>&1 | tee -a "$log" || problems+=("the tests on an API server failed")
+if [ -x "$apiserver" ]; then
+    cargo test -p leasehold --locked --all-features --test kubernetes_server 2>&1 | tee -a "$log" || problems+=("the tests on an API server failed")
+else
+    not_run+=("tests/kubernetes_server/main.rs: kube-apiserver could not be built")
+fi
 
 # The sum of one column of all "test result:" lines.
 sum_of() { sed -n "s/^test result: .* \([0-9]*\) $1[;,].*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
@@ -126,6 +136,7 @@ canary=$(sed -n 's/^pub(crate) const CANARY: &str = "\(.*\)";$/\1/p' tests/suppo
 programs=0
 for file in tests/*.rs tests/*/main.rs cli/tests/*/main.rs sqlx/tests/*.rs sqlx/tests/*/main.rs; do
     [ -f "$file" ] || continue
+    [[ "${not_run[*]}" != *"$file"* ]] || continue
     programs=$((programs + 1))
     # By its name in its package.
     grep -qE "Running (${file}|${file#cli/}|${file#sqlx/}) " "$log" || problems+=("$file did not run")
@@ -283,8 +294,9 @@ tests:    $passed passed, $failed failed, $ignored ignored, in $programs test pr
 examples: $ran of $examples ran to their end, $endless are built only
 $mutants
 TEXT
+[ ${#not_run[@]} -eq 0 ] || printf 'not run: %s\n' "${not_run[@]}"
 if [ ${#problems[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${problems[@]}"
     exit 1
 fi
-echo "everything ran, and everything passed"
+echo "everything that ran passed"
