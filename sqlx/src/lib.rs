@@ -40,7 +40,8 @@
 //! | PostgreSQL 13 and newer | `postgres` | the fence's row, locked to the end of the transaction | the server, inside of `COMMIT` |
 //! | SQLite 3.24 and newer | `sqlite` | one writer at a time | this process, inside of `COMMIT` |
 //!
-//! How they do it, and what they do not close: [`leasehold::docs::sql`].
+//! How they do it, and what they do not close: [`leasehold::docs::sql`]. A file of SQLite, not a
+//! database in memory: that is gone with its connection, and the fence closes some.
 //!
 //! # Outcomes
 //!

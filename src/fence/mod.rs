@@ -13,6 +13,9 @@
 //! | [`K8sFence`](crate::kubernetes::K8sFence) | an object of Kubernetes | the update names the version that the newest holder has read |
 //! | [`ZkFence`](crate::zookeeper::ZkFence) | data in the ensemble that grants the lock | both are one `multi` |
 //!
+//! Data that sqlx changes is protected by the crate `leasehold-sqlx`:
+//! [a pool of sqlx](crate::docs::sql#a-pool-of-sqlx).
+//!
 //! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise
 //! the old holder could still write between the new holder's first read and its first write.
 //!
