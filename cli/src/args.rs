@@ -78,8 +78,8 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct StoreArgs {
     /// Where the locks live: file:///path, redis://host:6379/0?prefix=app,
-    /// postgres://host/database, zookeeper://host:2181/chroot [default: file:, a directory of this
-    /// user, for the processes of this machine]
+    /// postgres://host/database, zookeeper://host:2181/chroot, k8s: for the namespace of this pod
+    /// [default: file:, a directory of this user, for the processes of this machine]
     ///
     /// In the environment as LEASEHOLD_STORE rather than on the command line, other users of the
     /// machine do not see its password. A command that the tool runs does not get its store, and
@@ -91,7 +91,8 @@ pub(crate) struct StoreArgs {
 /// The help of `--store` where there is no default, since these subcommands are of no use for the
 /// locks of one machine.
 const SHARED_STORE: &str = "\
-Where the locks live: redis://host:6379/0?prefix=app, postgres://host/database, zookeeper://host:2181/chroot. \
+Where the locks live: redis://host:6379/0?prefix=app, postgres://host/database, zookeeper://host:2181/chroot, \
+k8s: for the namespace of this pod. \
 There is no default. In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not \
 see its password";
 

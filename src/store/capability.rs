@@ -8,7 +8,7 @@ pub(crate) const FAIR_STORES: &str =
 pub(crate) const READ_WRITE_STORES: &str =
     "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
 pub(crate) const REVOKING_STORES: &str =
-    "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
+    "MemoryStore, FileStore, RedisStore, PostgresStore, ZooKeeperStore and KubernetesStore";
 pub(crate) const SHARING_STORES: &str =
     "MemoryStore, FileStore, RedisStore, PostgresStore and ZooKeeperStore";
 pub(crate) const RESTING_STORES: &str = "MemoryStore, FileStore, RedisStore and PostgresStore";

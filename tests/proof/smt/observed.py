@@ -19,20 +19,26 @@ from report import Broken, Proved, Seen
 
 RULES = """
 waits_a_whole_ttl: An observer waits for a whole TTL of the record.
-    none: no store of this kind is in the library yet
+    src/store/observed/sightings.rs: gone.into_iter().min().unwrap_or_default()
+    mutant: observed-time-is-that-of-one-clock
 stamped_after_the_answer: It counts from after the answer that first showed the version.
-    none: no store of this kind is in the library yet
+    src/store/observed/observed_store.rs: let loaded = self.register.load(key).await?;
+    mutant: observed-time-counts-from-before-the-answer
 compares_the_version: A write replaces only the version that it expects.
-    none: no store of this kind is in the library yet
+    src/store/observed/observed_store.rs: if self.swap(&claim.key, Some(&seen), record).await? {
+    mutant: observed-renewal-believes-a-former-write
 a_write_is_a_new_version: Each write makes a new version, also one that changes nothing else.
-    none: no store of this kind is in the library yet
+    src/store/observed/record.rs: Ok(hex(random_bytes()?))
+    mutant: observed-renewal-changes-no-version
 counts_from_sending: A lease counts from before its write was sent.
-    none: no store of this kind is in the library yet
+    src/store/observed/observed_store.rs: Ok(Renewed::Extended(GrantProof::of(claim.ttl)));
+    mutant: observed-deadline-counts-from-the-answer
 allows_for_drift: The lease is shorter by what the clocks of clients may differ by.
     src/lease/deadline.rs: let scaled = ttl.as_nanos() * kept / whole;
     mutant: deadline-multiplies-the-drift
 a_bar_is_waited_for: A bar keeps others out for the TTL of the hold that it ended.
-    none: no store of this kind is in the library yet
+    src/store/observed/sightings.rs: State::Free => Duration::ZERO,
+    mutant: observed-bar-is-open
 """
 
 TAKE, RENEW, RELEASE, BAR = range(4)
