@@ -8,7 +8,7 @@ use futures_util::future::{Either, select};
 use leasehold::clock::ManualClock;
 use leasehold::fence::{Fence, FenceGate, Refusal, Resolve};
 use leasehold::reentrant::Scope;
-use leasehold::run::{CommitProof, Doubt, EffectError, HeldKey, Resolution, TxnId};
+use leasehold::run::{Applied, CommitProof, Doubt, EffectError, HeldKey, Resolution, TxnId};
 use leasehold::store::{MemoryStore, Revoke};
 use leasehold::testing::Operation;
 use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, RunError};
@@ -712,14 +712,36 @@ async fn a_run_whose_call_drops_its_fence_is_in_doubt() {
     let guard = world.ours.lock("a").acquire().await.expect("free");
     let stopped = guard.guarded_async(async |tx| {
         tx.commit_with(|permit| async move {
-            let waits = std::future::pending::<Result<(), EffectError>>();
-            let mut sent = std::pin::pin!(permit.used_for(waits));
+            type Answer = Result<Result<Applied, Error>, EffectError>;
+            let waits = std::future::pending::<Answer>();
+            let mut sent = Box::pin(permit.used_for(waits));
             assert!(poll_once(&mut sent).await.is_pending());
+            drop(sent);
             Err::<(), _>(EffectError::not_applied("given up"))
         });
         Ok(())
     });
     let stopped = stopped.await;
+    assert!(
+        matches!(stopped, Err(RunError::InDoubt { .. })),
+        "{stopped:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_reports_nothing_after_a_gate_has_applied_is_in_doubt() {
+    let world = World::new();
+    let (first, second) = (FenceGate::new(), FenceGate::new());
+    let guard = world.ours.lock("a").acquire().await.expect("free");
+    let newer = FencingToken::new(1 << 40).expect("a token");
+    second.raise_to(&key(), newer).expect("the first");
+    let stopped = guard.executor().guarded(move |tx| {
+        tx.commit_with(move |permit| {
+            first.apply(&permit, || ())?;
+            second.apply(&permit, || ())
+        });
+        Ok(())
+    });
     assert!(
         matches!(stopped, Err(RunError::InDoubt { .. })),
         "{stopped:?}"

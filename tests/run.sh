@@ -43,8 +43,6 @@ missing_packages() {
     command -v go >/dev/null || echo golang-go
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || echo postgresql
     command -v pgbouncer >/dev/null || echo pgbouncer
-    # For the API server of Kubernetes.
-    command -v etcd >/dev/null || echo etcd-server
     python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     # For the proofs; a Python of one's own may have z3-solver instead.
     python3 -c 'import z3' 2>/dev/null || /usr/bin/python3 -c 'import z3' 2>/dev/null ||
@@ -73,7 +71,7 @@ Install what your system calls them, so that these are found:
   cc, git, openssl, strace, script and unshare (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
   /usr/lib/postgresql/*/bin (initdb and postgres, 15 or newer), pgbouncer,
   /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder), the same for
-  curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer), etcd, z3 for python3 (4.8 or newer)
+  curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer), z3 for python3 (4.8 or newer)
 TEXT
     exit 1
 fi
@@ -104,11 +102,12 @@ cargo test --workspace --locked --all-features --no-fail-fast 2>&1 | tee "$log" 
 # Kubernetes: no package has its API server. It is built once, in some ten minutes, and kept in the target folder. Where it
 # cannot be built, the store is tested on the fake server of the tests above alone, and the end says so.
 not_run=()
-apiserver=${LEASEHOLD_TEST_KUBE_APISERVER:-$target/servers/kube-apiserver}
-if [ ! -x "$apiserver" ] && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
+apiserver=${LEASEHOLD_TEST_KUBE_APISERVER:-$PWD/target/servers/kube-apiserver}
+has_apiserver() { [ -x "$apiserver" ] && [ -x target/servers/elector ] && command -v etcd >/dev/null; }
+if ! has_apiserver && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
     timeout --kill-after=10 "${APISERVER_SECONDS:-1500}" tests/kubernetes_server/build-apiserver.sh || true
 fi
-if [ -x "$apiserver" ]; then
+if has_apiserver; then
     cargo test -p leasehold --locked --all-features --test kubernetes_server 2>&1 | tee -a "$log" || problems+=("the tests on an API server failed")
 else
     not_run+=("tests/kubernetes_server/main.rs: kube-apiserver could not be built")

@@ -152,7 +152,7 @@ redis() {
     fi
     version=$("$program" --version | sed 's/.* v=\([^ ]*\).*/\1/')
     # A server that was built without TLS refuses the option.
-    if "$program" --port 0 --tls-port 0 --unixsocket /nonexistent/s 2>&1 | grep -q tls-port; then
+    if [[ $("$program" --port 0 --tls-port 0 --unixsocket /nonexistent/s 2>&1) == *tls-port* ]]; then
         skip=(tls::)
         without='TLS: this build has none'
     fi

@@ -234,14 +234,15 @@ impl FenceGate {
         change: impl FnOnce(),
     ) -> Result<Applied, EffectError> {
         let used = permit.begin()?;
-        let admitted = self.admit_commit(permit.locks(), permit.txn_id, change);
-        used.end();
-        match admitted {
+        let answer = match self.admit_commit(permit.locks(), permit.txn_id, change) {
             Ok(()) => Ok(Applied::fenced()),
             Err(Refusal::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),
             Err(again @ (Refusal::Again | Refusal::Forgotten)) => Err(EffectError::unknown(again)),
             Err(refusal) => Err(EffectError::not_applied(refusal)),
-        }
+        };
+        permit.answered(&answer);
+        used.end();
+        answer
     }
 
     /// Refuses every smaller token of the key from now on.

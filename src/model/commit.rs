@@ -174,22 +174,28 @@ impl CommitPermit {
     /// # Cancel safety
     ///
     /// That of `change`.
-    pub async fn used_for<T>(
+    pub async fn used_for<V, R>(
         &self,
-        change: impl Future<Output = Result<T, EffectError>>,
-    ) -> Result<T, EffectError> {
+        change: impl Future<Output = Result<Result<Applied<V>, R>, EffectError>>,
+    ) -> Result<Result<Applied<V>, R>, EffectError> {
         let used = self.begin()?;
         // Nobody knows from where on it may be applied.
         self.sends();
         let answer = change.await;
+        self.answered(&answer);
         used.end();
         answer
     }
 
     /// The same for a fence that says when it [sends](Self::sends) its change. One that is dropped
     /// before that is not in use.
-    #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
-    pub(crate) async fn used_to_send<T>(
+    #[cfg(any(
+        feature = "kubernetes",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper"
+    ))]
+    pub(crate) async fn used_to_send<T: FenceAnswer>(
         &self,
         change: impl Future<Output = Result<T, EffectError>>,
     ) -> Result<T, EffectError> {
@@ -198,8 +204,16 @@ impl CommitPermit {
             used: Some(self.begin()?),
         };
         let answer = change.await;
+        self.answered(&answer);
         awaited.end();
         answer
+    }
+
+    /// A fence has answered. What it has applied no later error takes back.
+    pub(crate) fn answered<T: FenceAnswer>(&self, answer: &Result<T, EffectError>) {
+        if answer.as_ref().is_ok_and(T::is_applied) {
+            self.uses.fetch_or(APPLIED, Ordering::AcqRel);
+        }
     }
 
     /// A fence is about to send what may apply its change. What it has sent before can't.
@@ -219,9 +233,18 @@ impl CommitPermit {
         uses & (OF_A_FENCE | SENT) == OF_A_FENCE && uses < ONE_USE
     }
 
-    /// Ends the permit with its run. Whether a fence is still at work under a copy.
-    pub(crate) fn end(&self) -> bool {
-        self.uses.fetch_or(OVER, Ordering::AcqRel) >= ONE_USE
+    /// Ends the permit with its run. Why an answer that nothing was applied proves nothing, if it
+    /// does not.
+    pub(crate) fn end(&self) -> Option<&'static str> {
+        match self.uses.fetch_or(OVER, Ordering::AcqRel) {
+            uses if uses >= ONE_USE => Some(
+                "the commit call returned while a fence was still at work under a copy of its permit",
+            ),
+            uses if uses & APPLIED != 0 => Some(
+                "the commit call says that nothing was applied, after a fence has applied a change under its permit",
+            ),
+            _ => None,
+        }
     }
 
     /// All locks that the run is under, sorted by key; never empty. It is one lock, unless the run
@@ -257,7 +280,27 @@ const OVER: usize = 1;
 const OF_A_FENCE: usize = 2;
 /// A fence has sent what may apply its change.
 const SENT: usize = 4;
-const ONE_USE: usize = 8;
+/// A fence has applied its change.
+const APPLIED: usize = 8;
+const ONE_USE: usize = 16;
+
+/// The answer of a fence that reached its resource.
+pub(crate) trait FenceAnswer {
+    /// Or its work was refused, by itself.
+    fn is_applied(&self) -> bool;
+}
+
+impl<V> FenceAnswer for Applied<V> {
+    fn is_applied(&self) -> bool {
+        true
+    }
+}
+
+impl<V, R> FenceAnswer for Result<Applied<V>, R> {
+    fn is_applied(&self) -> bool {
+        self.is_ok()
+    }
+}
 
 /// The use of a permit by a fence. Only its end counts as one, because a change without an answer
 /// may still be applied.
@@ -271,13 +314,23 @@ impl Use<'_> {
 }
 
 /// A use whose answer is awaited.
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "kubernetes",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 struct Awaited<'a> {
     uses: &'a AtomicUsize,
     used: Option<Use<'a>>,
 }
 
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "kubernetes",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 impl Awaited<'_> {
     fn end(&mut self) {
         if let Some(used) = self.used.take() {
@@ -286,7 +339,12 @@ impl Awaited<'_> {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "kubernetes",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         if self.uses.load(Ordering::Acquire) & SENT == 0 {

@@ -155,3 +155,23 @@ async fn readers_that_leave_a_key_at_once_are_sent_together() {
     let next = grant(&store, &next).await;
     release(&store, &next).await;
 }
+
+/// The one that sends the others along may not wait for the answer.
+#[tokio::test]
+async fn a_reader_that_gives_up_takes_no_answer_of_another_along() {
+    let locks = Locks::empty();
+    let store = locks.store("create=auto").await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(grant(&store, &queued("a", LockMode::Read)).await);
+    }
+    let mut ends: Vec<_> = (held.iter().map(|held| Box::pin(store.release(held)))).collect();
+    for end in &mut ends {
+        assert!(futures_util::poll!(end).is_pending());
+    }
+    // The first is answered, and the second sends itself and the third.
+    assert!(matches!(ends.remove(0).await, Released::Released));
+    assert!(futures_util::poll!(&mut ends[0]).is_pending());
+    drop(ends.remove(0));
+    assert!(matches!(ends.remove(0).await, Released::Released));
+}

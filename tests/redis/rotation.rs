@@ -119,9 +119,10 @@ async fn a_release_that_is_refused_is_repeated_until_the_password_has_changed() 
     disconnect(&server);
     guard.release().await.unwrap_err();
     until("it is refused again", async || refusals(&server) > 3).await;
+    assert_eq!(server.cli(&["EXISTS", "app:a"]), "1");
     file.write(&second());
     until("the key is free", async || {
-        server.cli(&["EXISTS", "app:{a}:lock"]) == "0"
+        server.cli(&["EXISTS", "app:a"]) == "0"
     })
     .await;
 }

@@ -122,12 +122,15 @@ impl AsyncTx {
         let value = CommitValue::empty();
         let kept = value.shared();
         self.0.set_commit(Box::new(move |permit| {
-            if is_fence_call::<F>() {
-                permit.is_for_a_fence();
-            }
             // The call begins inside the future, so a panic in the call and one in the future are
             // handled alike.
-            Box::pin(async move { kept.keep(commit(permit).await) })
+            Box::pin(async move {
+                let call = commit(permit.clone());
+                if is_fence_call::<F>() {
+                    permit.is_for_a_fence();
+                }
+                kept.keep(call.await)
+            })
         }));
         value
     }

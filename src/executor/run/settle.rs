@@ -191,11 +191,10 @@ impl Prepared {
             notes.drop_undo();
         }
         let answer = match (self.permit.0.end(), answer) {
-            (true, Ok(Err(_)) | Err(EffectError::NotApplied(_) | EffectError::Fenced { .. })) => {
-                Err(EffectError::unknown(
-                    "the commit call returned while a fence was still at work under a copy of its permit",
-                ))
-            }
+            (
+                Some(why),
+                Ok(Err(_)) | Err(EffectError::NotApplied(_) | EffectError::Fenced { .. }),
+            ) => Err(EffectError::unknown(why)),
             (_, answer) => answer,
         };
         commit_answered(&self.span, &answer);

@@ -126,7 +126,10 @@ impl K8sFence {
         object: Value,
     ) -> impl Future<Output = Result<Applied, EffectError>> + Send + use<> {
         let fence = self.clone();
-        async move { permit.used_for(fence.commit(&permit, object)).await }
+        async move {
+            permit.sends();
+            permit.used_to_send(fence.commit(&permit, object)).await
+        }
     }
 
     async fn commit(&self, permit: &CommitPermit, object: Value) -> Result<Applied, EffectError> {

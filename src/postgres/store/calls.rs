@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -10,6 +11,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::connection::{Connection, Parameters};
 use super::fault::NoAnswer;
+use super::leaving::unanswered;
 use super::link::waits;
 use super::owner::Owner;
 use crate::model::holder::Label;
@@ -125,11 +127,12 @@ pub(super) async fn renew(
     rows.iter().map(position).collect()
 }
 
-/// Whether the claim held the key. Those of the same key that wait are sent together.
-pub(super) async fn release(at: &Connection, claim: &Claim) -> Result<bool, NoAnswer> {
+/// Whether the claim held the key. Those of the same key that wait are sent together, in a task of
+/// their own: the caller that sends them may not wait as long as the others.
+pub(super) async fn release(at: &Arc<Connection>, claim: &Claim) -> Result<bool, NoAnswer> {
     let mut place = at.leaving.join(claim);
     let turn = pin!(at.turn_to_end(&claim.key));
-    let _turn = match select(turn, &mut place.answer).await {
+    let turn = match select(turn, &mut place.answer).await {
         Either::Left((turn, _)) => turn,
         Either::Right((answer, _)) => return place.answered(answer),
     };
@@ -137,11 +140,16 @@ pub(super) async fn release(at: &Connection, claim: &Claim) -> Result<bool, NoAn
         Ok(together) => together,
         Err(answer) => return answer,
     };
-    let (key, owners) = (claim.key.as_str(), together.owners());
-    let parameters: Parameters<'_> = &[(&key, Type::TEXT), (&owners, Type::UUID_ARRAY)];
-    let rows = at.end_in_turn(&claim.key, "release", RELEASE, parameters);
-    let held = |rows: Vec<Row>| rows.iter().map(|row| read(row, 0)).collect();
-    together.answer(rows.await.and_then(held))
+    let (at, key) = (Arc::clone(at), claim.key.clone());
+    let sending = tokio::spawn(async move {
+        let _turn = turn;
+        let (name, owners) = (key.as_str(), together.owners());
+        let parameters: Parameters<'_> = &[(&name, Type::TEXT), (&owners, Type::UUID_ARRAY)];
+        let rows = at.end_in_turn(&key, "release", RELEASE, parameters).await;
+        let held = |rows: Vec<Row>| rows.iter().map(|row| read(row, 0)).collect();
+        together.answer(rows.and_then(held))
+    });
+    sending.await.unwrap_or_else(|_| Err(unanswered()))
 }
 
 /// As [`release`], and what is still on its way is refused.

@@ -110,8 +110,8 @@ impl Place<'_> {
     }
 }
 
-/// It was dropped. Nobody knows more of those that it took along.
-fn unanswered() -> NoAnswer {
+/// Its task was dropped. Nobody knows more of those that it took along.
+pub(super) fn unanswered() -> NoAnswer {
     NoAnswer::Unanswered("the request that it was a part of has no answer")
 }
 

@@ -168,8 +168,8 @@ async fn create(target: &Target) -> Result<(), Error> {
     match asked.ok_or_else(|| silent(target))? {
         Ok(_) => Ok(()),
         Err(error) if fault::is_without_schema(&error) => {
-            let created = schema::create(&link.client, options);
             let limit = options.timeout.saturating_mul(CREATE_REQUESTS);
+            let created = schema::create(&link.client, options, limit);
             let created = target.clock.timeout(limit, created).await;
             created.unwrap_or_else(|| Err(silent(target)))
         }

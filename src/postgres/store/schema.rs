@@ -1,5 +1,7 @@
 //! The schema: its text, and how a client creates it.
 
+use std::time::Duration;
+
 use tokio_postgres::Client;
 
 use super::fault;
@@ -25,12 +27,19 @@ pub(super) const OWNED: &str = include_str!("../../fence/sql/owned.sql");
 pub(super) const VERSION: i32 = 4;
 
 /// Creates the schema, unless that was done. Clients that do so at once take turns.
-pub(super) async fn create(client: &Client, options: &PostgresOptions) -> Result<(), Error> {
+/// The caller waits for `limit`, and the server not much longer.
+pub(super) async fn create(
+    client: &Client,
+    options: &PostgresOptions,
+    limit: Duration,
+) -> Result<(), Error> {
     let millis = options.max_ttl.as_millis();
     // The default isolation may be another, in which the second would not see what the first did.
-    let begun = client
-        .batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold'));")
-        .await;
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold'));",
+        limit.as_millis() + 1_000
+    );
+    let begun = client.batch_execute(&begin).await;
     begun.map_err(|error| fault::not_connected("create the schema", options, error))?;
     let created = async {
         let is_new = "SELECT pg_catalog.to_regclass('leasehold.lock_meta') IS NULL";

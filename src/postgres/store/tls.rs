@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::{TlsConnector, client};
@@ -79,12 +80,17 @@ fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem).filter_map(Result::ok)
 }
 
-/// They are read from many files.
+/// They are read from many files, in a thread of its own: that may take longer than the runtime
+/// lives.
 async fn of_the_system(
     (clock, limit): (&Clock, Duration),
 ) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let loading = tokio::task::spawn_blocking(|| rustls_native_certs::load_native_certs().certs);
-    let loaded = clock.timeout(limit, loading).await;
+    let (answer, loaded) = oneshot::channel();
+    let loading = std::thread::Builder::new().spawn(move || {
+        let _ = answer.send(rustls_native_certs::load_native_certs().certs);
+    });
+    loading.map_err(|error| Error::unavailable("no thread could be started").because(error))?;
+    let loaded = clock.timeout(limit, loaded).await;
     let loaded = loaded.ok_or_else(|| {
         Error::unavailable(format!(
             "the certificates of the system were not read in time: timeout={limit:?}; name a file with sslrootcert, or check the file system of SSL_CERT_FILE and SSL_CERT_DIR"

@@ -114,7 +114,7 @@ pub(super) async fn downgrade(client: &Arc<RedisClient>, grant: &Grant) -> Resul
             .parts([&digits[..], mode.as_bytes(), label.as_bytes()])
             .arg(mark)
     };
-    // One that was done before writes nothing, and is answered as the first.
+    // One that was done before is answered as the first.
     let answer = client.run_marked(key, &DOWNGRADE, call, |_| false).await;
     match answer.map_err(|failure| failure.into_error("downgrade"))? {
         Value::Int(0) => Err(Error::new(

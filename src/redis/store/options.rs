@@ -107,7 +107,8 @@ impl RedisOptions {
     }
 
     /// The server of a client that you have already, with its address, database, credentials and
-    /// certificates. `options` are written as in a URL; without any it is `""`.
+    /// certificates, unless the options name others. `options` are written as in a URL; without any
+    /// it is `""`.
     ///
     /// The store opens connections of its own. It cannot share yours, nor take them from a pool: an
     /// answer that comes late must not be taken for that of another request, and a message that
@@ -124,7 +125,7 @@ impl RedisOptions {
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse).
+    /// As [`parse`](Self::parse), and `Invalid` for a client that does not verify its server.
     pub fn of_client(server: ConnectionInfo, options: &str) -> Result<Self, Error> {
         super::url::of_client(server, options)
     }

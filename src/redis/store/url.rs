@@ -66,6 +66,11 @@ pub(super) fn of_client(server: ConnectionInfo, query: &str) -> Result<RedisOpti
             "these are no options of a Redis URL; write {OPTIONS}"
         )));
     }
+    if matches!(server.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
+        return Err(Error::invalid(
+            "the client does not verify the certificate of its server; open it without #insecure",
+        ));
+    }
     given(RedisOptions::new(server)?, &url)
 }
 

@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::clock::Clock;
 use crate::model::error::Error;
 
@@ -17,7 +19,8 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, Error> {
     std::path::absolute(text).map_err(|_| Error::invalid("it names no file; write the path of one"))
 }
 
-/// The bytes of a file. A file system may hang, so a thread that may block reads it.
+/// The bytes of a file. A file system may hang for longer than the runtime lives, so a thread of its
+/// own reads it.
 ///
 /// # Errors
 ///
@@ -32,7 +35,13 @@ pub(crate) async fn read(
     (clock, limit): (&Clock, Duration),
 ) -> Result<Vec<u8>, Error> {
     let ours = path.to_owned();
-    let reading = tokio::task::spawn_blocking(move || bytes(&ours));
+    let (answer, reading) = oneshot::channel();
+    let begun = std::thread::Builder::new().spawn(move || {
+        let _ = answer.send(bytes(&ours));
+    });
+    if let Err(error) = begun {
+        return Err(unusable(option, path, &error.to_string()));
+    }
     let why = match clock.timeout(limit, reading).await {
         Some(Ok(Ok(bytes))) if bytes.is_empty() => "it is empty".to_owned(),
         Some(Ok(Ok(bytes))) => return Ok(bytes),
@@ -40,7 +49,7 @@ pub(crate) async fn read(
             io::ErrorKind::Other | io::ErrorKind::InvalidInput => error.to_string(),
             kind => format!("{kind:?}"),
         },
-        Some(Err(_)) => "the runtime ended".to_owned(),
+        Some(Err(_)) => "it could not be read".to_owned(),
         None => format!("no answer of the file system within {limit:?}"),
     };
     Err(unusable(option, path, &why))

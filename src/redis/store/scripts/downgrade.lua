@@ -29,6 +29,7 @@ end
 if left <= 0 then
   return 0
 end
+may_fill()
 if mark ~= '' and redis.call('GET', KEYS[2]) == mark then
   move_line()
 end
