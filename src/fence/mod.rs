@@ -19,8 +19,8 @@
 //! A fence is **raised** to a new holder's token *before* that holder begins its work. Otherwise
 //! the old holder could still write between the new holder's first read and its first write.
 //!
-//! A commit that is not answered may be applied or not. Each of these fences can find out which:
-//! [`Resolve`].
+//! A commit that is not answered may be applied or not. Each of these fences finds out which while
+//! its run lasts, and all except [`K8sFence`](crate::kubernetes::K8sFence) also later: [`Resolve`].
 //!
 //! # Not guaranteed
 //!

@@ -1,17 +1,20 @@
 //! The fence around an object, in guarded runs.
 
-use k8s_openapi::serde_json::json;
+use std::sync::Arc;
+
+use k8s_openapi::serde_json::{Value, json};
 use leasehold::FencingToken;
 use leasehold::LockManager;
 use leasehold::fence::Fence;
 use leasehold::kubernetes::K8sFence;
-use leasehold::run::EffectError;
+use leasehold::run::{Applied, CommitPermit, EffectError};
 
 use crate::kubernetes::fake::{FakeApiServer, Fault};
 use crate::kubernetes::raw;
 
 /// Any object: the fake server knows Leases only.
 const ALL: &str = "/apis/coordination.k8s.io/v1/namespaces/shop/leases";
+const LOCK: &str = "prices-lock";
 
 async fn world() -> (FakeApiServer, K8sFence) {
     let server = FakeApiServer::start().await;
@@ -26,21 +29,39 @@ async fn world() -> (FakeApiServer, K8sFence) {
 async fn run(
     server: &FakeApiServer,
     fence: &K8sFence,
-    price: &str,
-    fault: Option<Fault>,
+    price: &'static str,
+    faults: impl IntoIterator<Item = Fault>,
 ) -> Result<(), leasehold::RunError<()>> {
+    let of_commit = fence.clone();
+    let commit = move |permit, object| of_commit.apply(permit, set(object, price));
+    run_with(server, fence, faults, commit).await
+}
+
+fn set(mut object: Value, price: &str) -> Value {
+    object["data"]["tea"] = price.into();
+    object
+}
+
+/// A run with this commit call, which is given what the run has read.
+async fn run_with<F>(
+    server: &FakeApiServer,
+    fence: &K8sFence,
+    faults: impl IntoIterator<Item = Fault>,
+    commit: impl FnOnce(CommitPermit, Value) -> F + Send + 'static,
+) -> Result<(), leasehold::RunError<()>>
+where
+    F: Future<Output = Result<Applied, EffectError>> + Send + 'static,
+{
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let lock = locks.lock("prices-lock").fence(fence.clone());
+    let lock = locks.lock(LOCK).fence(fence.clone());
     let guard = lock.acquire().await.unwrap();
     let executor = guard.executor();
     let done = executor.guarded_async(async |tx| {
-        let fence = fence.clone();
-        let mut object = fence.read().await?;
-        object["data"]["tea"] = price.into();
-        if let Some(fault) = fault {
+        let object = fence.read().await?;
+        for fault in faults {
             server.next("update", fault);
         }
-        tx.commit_with(move |permit| fence.apply(permit, object));
+        tx.commit_with(move |permit| commit(permit, object));
         Ok(())
     });
     let done = done.await.map(drop);
@@ -80,6 +101,81 @@ async fn a_commit_that_the_server_failed_at_is_made_void() {
         .as_str()
         .unwrap();
     assert!(name.starts_with("void:"), "{name}");
+}
+
+#[tokio::test]
+async fn a_void_that_was_not_answered_is_found_by_its_name() {
+    let (server, fence) = world().await;
+    let faults = [Fault::Refuse(500, None), Fault::Swallow];
+    let failed = run(&server, &fence, "2", faults).await;
+    assert!(
+        matches!(failed, Err(leasehold::RunError::RolledBack { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "1");
+}
+
+#[tokio::test]
+async fn what_is_applied_is_not_rolled_back_by_a_second_use_of_its_permit() {
+    for (is_read_again, is_raised) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (server, fence) = world().await;
+        let of_commit = fence.clone();
+        let twice = async move |permit: CommitPermit, object: Value| {
+            let fence = of_commit;
+            let first = set(object, "2");
+            fence.apply(permit.clone(), first.clone()).await?;
+            if is_raised {
+                let newer = permit.locks()[0].token.number() + 1;
+                let newer = FencingToken::new(newer).unwrap();
+                fence.raise(&LOCK.parse().unwrap(), newer).await?;
+            }
+            let second = if is_read_again {
+                fence.read().await?
+            } else {
+                first
+            };
+            fence.apply(permit, set(second, "3")).await
+        };
+        let done = run_with(&server, &fence, None, twice).await;
+        assert!(done.is_ok(), "{is_read_again} {is_raised}: {done:?}");
+        assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "2");
+    }
+}
+
+#[tokio::test]
+async fn a_second_use_of_a_permit_is_asked_about_until_the_object_is_read() {
+    let (server, fence) = world().await;
+    let server = Arc::new(server);
+    let (of_commit, faults) = (fence.clone(), Arc::clone(&server));
+    let twice = async move |permit: CommitPermit, object: Value| {
+        let object = set(object, "2");
+        of_commit.apply(permit.clone(), object.clone()).await?;
+        faults.next("get", Fault::Refuse(500, None));
+        of_commit.apply(permit, object).await
+    };
+    run_with(&server, &fence, None, twice).await.unwrap();
+    assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "2");
+}
+
+#[tokio::test]
+async fn a_commit_that_was_made_void_is_not_applied_by_a_second_use_of_its_permit() {
+    let (server, fence) = world().await;
+    let of_commit = fence.clone();
+    let twice = async move |permit: CommitPermit, object: Value| {
+        let first = of_commit.apply(permit.clone(), set(object, "2")).await;
+        assert!(
+            matches!(first, Err(EffectError::NotApplied(_))),
+            "{first:?}"
+        );
+        let object = of_commit.read().await?;
+        of_commit.apply(permit, set(object, "3")).await
+    };
+    let failed = run_with(&server, &fence, [Fault::Refuse(500, None)], twice).await;
+    assert!(
+        matches!(failed, Err(leasehold::RunError::RolledBack { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "1");
 }
 
 #[tokio::test]

@@ -54,6 +54,12 @@ const TRIES: usize = 8;
 /// The locks may be in any store. The account needs the verbs `get` and `update` on the object.
 /// Changes without the fence are not protected, those of a client that keeps no annotations among
 /// them. Cloning is cheap.
+///
+/// The object keeps the name of its last commit only, so there is no
+/// [`Resolve`](crate::fence::Resolve): a doubt is resolved within the run, or not at all. If a run
+/// ends in doubt, compare the annotation `leasehold/commit` with the run's
+/// [`TxnId`](crate::run::TxnId). If it is that name, the commit is applied; after `void:` it is not
+/// applied, and never will be. Any other name proves nothing: check the object.
 #[derive(Clone)]
 pub struct K8sFence {
     link: Arc<Link>,
@@ -177,6 +183,13 @@ impl K8sFence {
         name: &str,
         mut object: Value,
     ) -> Result<Applied, EffectError> {
+        match fate(&object, name) {
+            Some(Resolution::Applied) => return Err(taken()),
+            Some(Resolution::NotApplied) => {
+                return Err(EffectError::not_applied("the commit was made void before"));
+            }
+            None => {}
+        }
         let tokens = tokens_of(&object).map_err(EffectError::not_applied)?;
         for lock in locks {
             match tokens.get(lock.key.as_str()) {
@@ -193,7 +206,7 @@ impl K8sFence {
         annotate(&mut object, COMMIT, name);
         match self.replace(&object).await {
             Ok(true) => Ok(Applied::fenced()),
-            Ok(false) => Err(self.moved(locks).await),
+            Ok(false) => Err(self.moved(locks, name).await),
             Err(error) if error.kind() == ErrorKind::InDoubt => Err(EffectError::unknown(error)),
             Err(error) => Err(EffectError::not_applied(error)),
         }
@@ -214,9 +227,15 @@ impl K8sFence {
         Ok(answer.code == 200)
     }
 
-    /// Why the object has another version: a newer holder, or somebody without the fence.
-    async fn moved(&self, locks: &[HeldKey]) -> EffectError {
-        let tokens = self.read().await.and_then(|object| tokens_of(&object));
+    /// Why the object has another version: an earlier use of the same permit, a newer holder, or
+    /// somebody without the fence.
+    async fn moved(&self, locks: &[HeldKey], name: &str) -> EffectError {
+        let tokens = match self.read().await {
+            Ok(object) if fate(&object, name) == Some(Resolution::Applied) => return taken(),
+            // An earlier use may be applied.
+            Err(error) if !name.is_empty() => return EffectError::unknown(error),
+            read => read.and_then(|object| tokens_of(&object)),
+        };
         for lock in locks {
             let seen = tokens
                 .as_ref()
@@ -232,11 +251,12 @@ impl K8sFence {
         )))
     }
 
-    /// What became of a commit: its name is there, or the version that it compares is gone.
+    /// What became of a commit: its name or its void is there, or the version that it compares is
+    /// gone.
     async fn resolve(&self, name: &str, read_at: &Value) -> Result<Resolution, Error> {
         let mut object = self.read().await?;
-        if object["metadata"]["annotations"][COMMIT] == name {
-            return Ok(Resolution::Applied);
+        if let Some(known) = fate(&object, name) {
+            return Ok(known);
         }
         if object["metadata"]["resourceVersion"] != *read_at {
             return Err(Error::invalid(format!(
@@ -244,7 +264,7 @@ impl K8sFence {
                 self.path
             )));
         }
-        annotate(&mut object, COMMIT, &format!("void:{name}"));
+        annotate(&mut object, COMMIT, &void(name));
         match self.replace(&object).await? {
             true => Ok(Resolution::NotApplied),
             false => Err(Error::unavailable("the object was changed; ask again")),
@@ -282,6 +302,28 @@ impl Fence for K8sFence {
 fn fenced(seen: u64) -> EffectError {
     EffectError::Fenced {
         seen: FencingToken::new(seen).ok(),
+    }
+}
+
+/// The name of the commit is there, so an earlier use of its permit was applied.
+fn taken() -> EffectError {
+    EffectError::unknown("the name of the commit was taken before it was sent")
+}
+
+/// What takes the place of the name of a commit that is not applied.
+fn void(name: &str) -> String {
+    format!("void:{name}")
+}
+
+/// What the object says of the commit of a run; nothing if another one was later, and nothing of a
+/// write without a name.
+fn fate(object: &Value, name: &str) -> Option<Resolution> {
+    let last = object["metadata"]["annotations"][COMMIT].as_str()?;
+    match last {
+        _ if name.is_empty() => None,
+        _ if last == name => Some(Resolution::Applied),
+        _ if last == void(name) => Some(Resolution::NotApplied),
+        _ => None,
     }
 }
 
