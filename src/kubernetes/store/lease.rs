@@ -150,7 +150,7 @@ pub(super) fn written(key: &Key, base: Option<&Lease>, record: &Record, now: Mic
     let transitions = old.lease_transitions.unwrap_or_default();
     let is_new = base.is_some() && !is_same && record.state == State::Held;
     let transitions = transitions.saturating_add(i32::from(is_new));
-    let seconds = record.ttl.as_millis().div_ceil(1_000).max(1);
+    let seconds = seconds_for_electors(record);
 
     let mut metadata = base.map_or_else(ObjectMeta::default, |lease| lease.metadata.clone());
     metadata.managed_fields = None;
@@ -193,6 +193,14 @@ pub(super) fn written(key: &Key, base: Option<&Lease>, record: &Record, now: Mic
             ..old
         }),
     }
+}
+
+/// How long client-go waits. It compares `renewTime` in whole seconds, and nothing of a write that
+/// it does not know, so two writes of ours in one second are one to it: it may count from almost a
+/// second before the later one.
+fn seconds_for_electors(record: &Record) -> u128 {
+    let slack = u128::from(record.state != State::Free);
+    (record.ttl.as_millis().div_ceil(1_000) + slack).max(1)
 }
 
 /// The holder as `kubectl get lease` shows it: the name, and what makes it that of one claim.
@@ -289,7 +297,7 @@ mod tests {
         let first = written(&key(), None, &held(1, 7), at(1));
         let spec = first.spec.clone().unwrap();
         assert_eq!(spec.holder_identity.as_deref(), Some("host_a:7_01010101"));
-        assert_eq!(spec.lease_duration_seconds, Some(3));
+        assert_eq!(spec.lease_duration_seconds, Some(4));
         assert_eq!(spec.lease_transitions, Some(0));
         assert_eq!(
             (spec.acquire_time, spec.renew_time),
@@ -313,6 +321,31 @@ mod tests {
         let spec = next.spec.unwrap();
         assert_eq!(spec.lease_transitions, Some(1));
         assert_eq!(spec.acquire_time, Some(at(4)));
+    }
+
+    #[test]
+    fn an_elector_that_reads_whole_seconds_waits_for_the_last_write_of_a_holder() {
+        // What client-go compares, and when it was written.
+        let renewed = |millis: i64| {
+            let now = MicroTime(Timestamp::from_millisecond(millis).unwrap());
+            let spec = written(&key(), None, &held(1, 7), now).spec.unwrap();
+            let seconds = spec.renew_time.as_ref().unwrap().0.as_second();
+            let waits = 1_000 * i64::from(spec.lease_duration_seconds.unwrap());
+            ((spec.holder_identity, seconds), waits)
+        };
+        for step in 1..1_500 {
+            let (mut since, mut known) = (0, renewed(0));
+            let mut last = 0;
+            for at in (0..10_000).step_by(step) {
+                let seen = renewed(at);
+                if seen != known {
+                    (since, known) = (at, seen);
+                }
+                last = at;
+            }
+            let ttl = i64::try_from(held(1, 7).ttl.as_millis()).unwrap();
+            assert!(since + known.1 >= last + ttl, "{step}");
+        }
     }
 
     #[test]
