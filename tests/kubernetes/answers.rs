@@ -1,12 +1,16 @@
 //! What the store makes of the API server's answers.
 
+use std::time::Duration;
+
+use k8s_openapi::serde_json::json;
 use leasehold::kubernetes::KubernetesStore;
 use leasehold::store::{Acquired, Claim, Grant, Label, OwnerToken, Released, Renewed, Store};
-use leasehold::{ErrorKind, Key};
+use leasehold::{ErrorKind, Key, LockManager, Settings};
 
 use crate::kubernetes::fake::{FakeApiServer, Fault};
+use crate::kubernetes::raw;
 
-const TTL: std::time::Duration = std::time::Duration::from_secs(15);
+const TTL: Duration = Duration::from_secs(15);
 
 fn claim(key: &str) -> Claim {
     let owner = OwnerToken::generate().unwrap();
@@ -104,6 +108,45 @@ async fn credentials_are_read_again_when_they_are_refused() {
         panic!("{renewed:?}");
     };
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn a_release_that_is_refused_while_the_credentials_change_is_sent_again() {
+    let server = FakeApiServer::start().await;
+    let mut settings = Settings::default();
+    // No end by itself is waited for.
+    settings.ttl = Duration::from_secs(600);
+    settings.max_ttl = settings.ttl;
+    let store = KubernetesStore::connect(&server.url()).await.unwrap();
+    let locks = LockManager::builder(store).settings(settings);
+    let guard = locks.build().unwrap().lock("a").acquire().await.unwrap();
+    // The first attempt and the one after it, each with the credentials that were read again.
+    for _ in 0..4 {
+        server.next("update", Fault::Refuse(401, None));
+    }
+    guard.release().await.unwrap_err();
+    let is_free = || server.lease("a").unwrap()["spec"]["holderIdentity"] == "";
+    for _ in 0..1_000 {
+        if is_free() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(is_free());
+}
+
+#[tokio::test]
+async fn a_token_is_larger_after_somebody_took_our_annotations_away() {
+    let (server, store) = world().await;
+    let first = granted(&store, &claim("a")).await;
+    assert!(matches!(store.release(&first).await, Released::Released));
+    let client = raw::client(&server.folder().join("kubeconfig")).await;
+    let mut lease = server.lease("a").unwrap();
+    lease["metadata"]["annotations"] = json!({});
+    let path = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/a";
+    raw::send(&client, "PUT", path, Some(lease)).await.unwrap();
+    let other = KubernetesStore::connect(&server.url()).await.unwrap();
+    assert!(granted(&other, &claim("a")).await.token > first.token);
 }
 
 #[tokio::test]

@@ -115,7 +115,9 @@ pub(super) fn refusal(code: u16, text: &str, verb: Verb, path: &str) -> Error {
     let error = match code {
         401 => Error::denied(format!(
             "the API server does not accept the credentials: {asked}; check the kubeconfig or the service account"
-        )),
+        ))
+        // They are read again with the next request.
+        .that_may_pass(),
         403 => Error::denied(format!(
             "the API server forbids it: {asked}; if a Role is missing: kubectl -n {namespace} create role leasehold \
              --verb=get,list,watch,create,update --resource={} && kubectl -n {namespace} create \
