@@ -116,10 +116,17 @@ impl<R: Register> ObservedStore<R> {
         }
     }
 
-    /// Before the first token of a key. If somebody deleted its record, tokens still grow, as long
-    /// as a key was granted less than once in a microsecond.
+    /// What a record without a holder keeps as the last token: the wall clock if there was none.
     fn token_of(&self, seen: Option<&Seen<R::Version>>) -> u64 {
         seen.map_or_else(|| self.clock.wall_micros(), |seen| seen.record.token)
+    }
+
+    /// The next token of a key. It is at least the wall clock. So tokens grow although somebody
+    /// deleted the record, or what it says of the last token, unless this clock is behind the one
+    /// that the last token came from.
+    fn next_token(&self, seen: Option<&Seen<R::Version>>) -> u64 {
+        let last = seen.map_or(0, |seen| seen.record.token);
+        (last.saturating_add(1)).max(self.clock.wall_micros())
     }
 
     fn refuse_withdrawn(&self, claim: &Claim) -> Result<(), Error> {
@@ -202,13 +209,13 @@ impl<R: Register> Store for ObservedStore<R> {
             let now = self.clock.stamp();
             let token = match &seen {
                 Some(seen) if seen.record.ttl > LONGEST => return Err(too_long(key)),
-                Some(seen) if seen.is_open(&now) => seen.record.token.saturating_add(1),
+                Some(seen) if seen.is_open(&now) => self.next_token(Some(seen)),
                 Some(seen) if seen.is_of(claim) => seen.record.token,
                 Some(seen) => {
                     let remaining = Some(seen.remaining(&now));
                     return Ok(Acquired::Busy { remaining });
                 }
-                None => self.token_of(None) + 1,
+                None => self.next_token(None),
             };
             let granted = FencingToken::new(token)?;
             let record = Record::held(claim, token)?;

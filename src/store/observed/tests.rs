@@ -283,7 +283,7 @@ async fn a_holder_that_is_not_ours_is_observed_like_one() {
     let info = a.inspect(&key).await.unwrap().unwrap();
     assert_eq!(info.label, foreign.label);
     clock.advance(TTL);
-    assert_eq!(granted(&a, &claim("x")).await.token.number(), 8);
+    assert!(granted(&a, &claim("x")).await.token.number() > 7);
 }
 
 #[tokio::test]
