@@ -28,7 +28,7 @@ where
         Some(connected) => connected.map_err(EffectError::not_applied)?,
         None => return Err(late("no connection was had")),
     };
-    let (error, value) = match in_transaction(connection, &run, work).await {
+    let (applied, value) = match in_transaction(connection, &run, work).await {
         Ok(answer) => return Ok(answer.map(|value| Applied::fenced().with(value))),
         Err((Stop::Known(error), _)) => return Err(error),
         Err((Stop::AskTheFence(error), _)) => {
@@ -37,9 +37,14 @@ where
                 None => EffectError::not_applied(error),
             });
         }
-        Err((Stop::AskTheName(error), value)) => (error, value),
+        Err((Stop::AskTheName { error, standbys }, value)) => {
+            let at = At {
+                standbys,
+                ..at.same()
+            };
+            (resolved(&at, permit, error).await?, value)
+        }
     };
-    let applied = resolved(at, permit, error).await?;
     match value {
         Some(value) => Ok(Ok(applied.with(value))),
         None => Err(EffectError::unknown(
@@ -74,25 +79,23 @@ where
         }
         None => return Err(known(late("the fence was not entered"))),
     };
-    let worked = run.in_time(work(&mut transaction)).await;
-    let worked = worked.ok_or_else(|| known(late("the work was not done")))?;
-    let is_ended = match &worked {
+    let (is_ended, worked) = match run.in_time(work(&mut transaction)).await {
         // Nothing may come between this check and `COMMIT`: the process may have been stopped for a
         // long time.
-        Ok(_) if run.left().is_zero() => return Err(known(late("the work was not done"))),
-        Ok(_) => match DB::commit(transaction, entered, run).await {
-            Ok(()) => true,
-            Err(stop) => return Err((stop, worked.ok())),
-        },
-        Err(_) => {
-            let ended = run.clock.timeout(LATE, async {
-                DB::witness(&mut transaction, run).await?;
-                transaction.rollback().await.map_err(Stop::not_applied)
-            });
-            match ended.await {
-                Some(Err(stop @ Stop::Known(EffectError::Unknown(_)))) => return Err((stop, None)),
-                ended => matches!(ended, Some(Ok(()))),
+        Some(Ok(value)) if !run.left().is_zero() => {
+            match DB::commit(transaction, entered, run).await {
+                Ok(()) => (true, Ok(value)),
+                Err(stop) => return Err((stop, Some(value))),
             }
+        }
+        uncommitted => {
+            let witness = DB::witness(&mut transaction, run).await;
+            witness.map_err(|stop| (stop, None))?;
+            let Some(Err(error)) = uncommitted else {
+                return Err(known(late("the work was not done")));
+            };
+            let ended = run.clock.timeout(LATE, transaction.rollback()).await;
+            (matches!(ended, Some(Ok(()))), Err(error))
         }
     };
     give_back(connection, run, is_ended).await;
@@ -101,6 +104,8 @@ where
 
 /// `is_ended`: the transaction is over, or an empty one is left.
 async fn give_back<DB: SqlxDatabase>(mut connection: Lent<DB>, run: &Run<'_>, is_ended: bool) {
+    // A nested transaction that the work leaked keeps the outer one open.
+    let is_ended = is_ended && !connection.is_in_transaction();
     let cleaned = async { is_ended && DB::clean(&mut connection).await.is_ok() };
     if run.clock.timeout(LATE, cleaned).await == Some(true) {
         connection.give_back();

@@ -42,8 +42,8 @@ impl Run<'_> {
 pub enum Stop {
     /// It is known.
     Known(EffectError),
-    /// The name of the commit says what became of it.
-    AskTheName(BoxError),
+    /// The name of the commit says what became of it, if so many standbys have the answer.
+    AskTheName { error: BoxError, standbys: i64 },
     /// Nothing was applied: it is fenced if the fence has a larger token.
     AskTheFence(BoxError),
 }
@@ -72,8 +72,8 @@ pub trait Dialect: Database {
         run: &Run<'_>,
     ) -> impl Future<Output = Result<Self::Entered, Stop>> + Send;
 
-    /// After work that failed: whether it left the transaction as it was. An error of it is the
-    /// run's.
+    /// After work that is not to be committed: whether what it sent was in the transaction that
+    /// entered, and is undone with it. An error of it is the run's.
     fn witness(
         transaction: &mut Transaction<'_, Self>,
         run: &Run<'_>,
@@ -116,6 +116,8 @@ pub struct At<'a, DB: Database> {
     pub(crate) pool: &'a Pool<DB>,
     pub(crate) clock: &'a Clock,
     pub(crate) wait: Duration,
+    /// How many standbys have to have what is answered, if the server demands no more.
+    pub(crate) standbys: i64,
 }
 
 impl<DB: Database> At<'_, DB> {

@@ -152,6 +152,7 @@ impl<DB: SqlxDatabase> SqlxFence<DB> {
             pool: &self.shared.pool,
             clock: &self.shared.clock,
             wait,
+            standbys: 0,
         }
     }
 

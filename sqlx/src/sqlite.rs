@@ -8,8 +8,11 @@ use leasehold::fence::in_run::patience;
 use leasehold::fence::sql::sqlite;
 use leasehold::fence::too_old;
 use leasehold::run::{Doubt, EffectError, Resolution};
-use leasehold::{Error, ErrorKind, FencingToken, Key};
-use sqlx::{Connection, Executor, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use leasehold::{BoxError, Error, ErrorKind, FencingToken, Key};
+use sqlx::sqlite::SqliteTransactionManager;
+use sqlx::{
+    Connection, Executor, Sqlite, SqliteConnection, SqlitePool, Transaction, TransactionManager,
+};
 
 use crate::database::{At, Dialect, Run, Stop};
 use crate::fence::SqlxFence;
@@ -67,8 +70,7 @@ impl Dialect for Sqlite {
             .bind(&name)
             .execute(&mut **transaction)
             .await;
-        // The name is taken: it was resolved as void, and stays so. It is too old: the same.
-        named.map_err(Stop::not_applied)?;
+        named.map_err(why_not)?;
         let hook = Hook::new(AtomicU8::new(may::COMMIT_NOTHING));
         let (switch, clock) = (Arc::clone(&hook), run.clock.clone());
         let not_after = run.permit.not_after;
@@ -109,6 +111,11 @@ impl Dialect for Sqlite {
                 ));
             }
         }
+        if SqliteTransactionManager::get_transaction_depth(&transaction) != 1 {
+            return Err(Stop::not_applied(
+                "the work leaked a nested transaction; end it, or drop it",
+            ));
+        }
         hook.store(may::COMMIT, Ordering::Release);
         let committed = transaction.commit();
         let committed = run.clock.timeout(patience(run.left()), committed).await;
@@ -118,8 +125,8 @@ impl Dialect for Sqlite {
             _ if refused => Err(Stop::not_applied(
                 "the lease was over before the commit, which was rolled back",
             )),
-            Some(Err(error)) => Err(Stop::AskTheName(error.into())),
-            None => Err(Stop::AskTheName("the commit was not answered".into())),
+            Some(Err(error)) => Err(ask_the_name(error)),
+            None => Err(ask_the_name("the commit was not answered")),
         }
     }
 
@@ -204,6 +211,23 @@ async fn raise(
     let seen = seen.fetch_one(&mut **sql).await?;
     let seen = FencingToken::new(seen.cast_unsigned());
     seen.map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+/// Why the name was not claimed.
+fn why_not(error: sqlx::Error) -> Stop {
+    let is_taken = matches!(&error, sqlx::Error::Database(answer) if answer.is_unique_violation());
+    // It was resolved as void, or another transaction of this run has committed under it.
+    if is_taken {
+        return ask_the_name(error);
+    }
+    Stop::not_applied(error)
+}
+
+fn ask_the_name(error: impl Into<BoxError>) -> Stop {
+    Stop::AskTheName {
+        error: error.into(),
+        standbys: 0,
+    }
 }
 
 fn failed(what: &str, error: sqlx::Error) -> Error {

@@ -14,7 +14,7 @@ use leasehold::run::{CommitPermit, Doubt, Resolution};
 use leasehold::{BoxError, ErrorKind};
 use leasehold_sqlx::{Once, SqlxFence};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
-use sqlx::{Sqlite, SqlitePool, Transaction};
+use sqlx::{Acquire, Sqlite, SqlitePool, Transaction};
 
 struct SqliteBank {
     folder: PathBuf,
@@ -52,12 +52,20 @@ async fn done(tx: &mut Transaction<'_, Sqlite>, work: Work) -> Result<i64, BoxEr
             let _ = sqlx::query(TAKE).execute(&mut **tx).await;
         }
         Work::Stop(millis) => kit::stop(millis),
+        Work::Leak { is_refused } => {
+            std::mem::forget(tx.begin().await?);
+            if is_refused {
+                return Err("refused".into());
+            }
+        }
     }
     Ok(left)
 }
 
 impl Bank for SqliteBank {
     type Fence = SqlxFence<Sqlite>;
+
+    const IS_ASKED_AFTER_THE_WORK: bool = false;
 
     fn fence(&self) -> &Self::Fence {
         &self.fence
@@ -132,7 +140,13 @@ async fn work_that_ends_its_transaction_changes_nothing_and_is_rolled_back() {
 #[tokio::test]
 async fn the_hook_of_a_run_is_not_on_the_connection_after_it() {
     let bank = bank("hook", 1).await;
-    for work in [Work::Take, Work::Refuse, Work::End("COMMIT")] {
+    for work in [
+        Work::Take,
+        Work::Refuse,
+        Work::End("COMMIT"),
+        Work::Leak { is_refused: false },
+        Work::Leak { is_refused: true },
+    ] {
         let _ = take(&bank, "a", 1, work).await;
         let plain = "UPDATE account SET cents = cents WHERE id = 1";
         let plain = sqlx::query(plain).execute(&bank.pool).await;

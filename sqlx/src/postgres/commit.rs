@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use leasehold::fence::in_run::patience;
+use leasehold::BoxError;
+use leasehold::fence::in_run::{LATE, patience};
 use leasehold::fence::sql::{Phase, Verdict, judge};
 use leasehold::run::EffectError;
 use sqlx::{Either, Executor, Postgres, Row, Transaction};
@@ -19,22 +20,38 @@ const AFTER_THE_LEASE: Duration = Duration::from_secs(1);
 /// After how many answers the commit is done: those to the seal and to `COMMIT`.
 const COMMITTED: usize = 2;
 
-/// Enters the fence; the end of the lease by the server's clock.
+/// What `enter` answered.
+#[derive(Debug)]
+pub struct Entered {
+    /// The end of the lease by the server's clock, in microseconds since 1970: early, by the time
+    /// of the answer.
+    until: i64,
+    /// Those of before the work: what is read with the seal is not there if `COMMIT` has no answer.
+    standbys: Standbys,
+}
+
+/// Enters the fence. The work is done behind a savepoint: a transaction that has it, aborted or
+/// not, is the one that entered.
 pub(super) async fn enter(
     transaction: &mut Transaction<'_, Postgres>,
     run: &Run<'_>,
-) -> Result<i64, Stop> {
+) -> Result<Entered, Stop> {
     let (keys, tokens) = columns(run.permit.locks());
     let (name, limit) = (
         run.permit.txn_id,
         milliseconds(run.left() + AFTER_THE_LEASE),
     );
-    let enter = format!("SELECT leasehold.enter({keys}, {tokens}, '{name}', {limit}) AS answer");
+    let enter = format!(
+        "SELECT leasehold.enter({keys}, {tokens}, '{name}', {limit}) AS answer, {NAMES} AS names; \
+         SAVEPOINT leasehold_work"
+    );
     let entered = one_row(transaction, &enter).await;
     let entered = entered.map_err(why_not)?;
     let now: i64 = entered.try_get("answer").map_err(Stop::not_applied)?;
     let left = i64::try_from(run.left().as_micros()).unwrap_or(i64::MAX / 2);
-    Ok(now.saturating_add(left))
+    let until = now.saturating_add(left);
+    let standbys = Standbys::of(&entered);
+    Ok(Entered { until, standbys })
 }
 
 /// Why the fence was not entered.
@@ -46,21 +63,36 @@ fn why_not(error: sqlx::Error) -> Stop {
         }
         Verdict::NotAppliedOrFenced => Stop::AskTheFence(error.into()),
         Verdict::NotApplied => Stop::not_applied(fault::of_enter(error)),
-        _ => Stop::AskTheName(error.into()),
+        // Nothing was sent under it.
+        _ => ask_the_name(error, Standbys(0)),
+    }
+}
+
+fn ask_the_name(error: impl Into<BoxError>, standbys: Standbys) -> Stop {
+    Stop::AskTheName {
+        error: error.into(),
+        standbys: standbys.0,
     }
 }
 
 /// What the work sent after its own `COMMIT` or `ROLLBACK` stays, whatever became of the
-/// transaction: the seal says whether there was one.
+/// transaction: the savepoint and the seal say whether there was one. Nothing else does: an error
+/// may be that of an earlier statement, and a connection busy or lost.
 pub(super) async fn witness(
     transaction: &mut Transaction<'_, Postgres>,
     run: &Run<'_>,
 ) -> Result<(), Stop> {
-    let seal = format!("SELECT leasehold.seal('{}', NULL)", run.permit.txn_id);
-    match (&mut **transaction).execute(&*seal).await {
-        Err(error) if fault::has_ended_its_transaction(&error) => Err(ended()),
-        // It was aborted, or the connection is lost.
-        _ => Ok(()),
+    let name = run.permit.txn_id;
+    let seal =
+        format!("ROLLBACK TO SAVEPOINT leasehold_work; SELECT leasehold.seal('{name}', NULL)");
+    let sealed = (&mut **transaction).execute(&*seal);
+    match run.clock.timeout(LATE, sealed).await {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(error)) if fault::has_ended_its_transaction(&error) => Err(ended()),
+        Some(Err(error)) => Err(Stop::unknown(error)),
+        None => Err(Stop::unknown(
+            "the connection did not answer whether the work had ended the transaction",
+        )),
     }
 }
 
@@ -77,10 +109,10 @@ fn ended() -> Stop {
 /// and the request on its way.
 pub(super) async fn commit(
     mut transaction: Transaction<'_, Postgres>,
-    until: i64,
+    entered: Entered,
     run: &Run<'_>,
 ) -> Result<(), Stop> {
-    let name = run.permit.txn_id;
+    let (name, until) = (run.permit.txn_id, entered.until);
     // The next transaction is for sqlx, which has one to roll back when it is dropped. It is empty.
     let end =
         format!("SELECT leasehold.seal('{name}', {until}), {NAMES} AS names; COMMIT AND CHAIN");
@@ -110,10 +142,18 @@ pub(super) async fn commit(
         (Some(Err(error)), _) if answers < COMMITTED => {
             match judge(Phase::Commit, fault::code(&error).as_deref()) {
                 Verdict::InDoubt if fault::has_ended_its_transaction(&error) => Err(ended()),
-                Verdict::InDoubt => Err(Stop::AskTheName(error.into())),
-                _ => Err(Stop::not_applied(error)),
+                Verdict::InDoubt => Err(ask_the_name(error, entered.standbys)),
+                _ if answers > 0 => Err(Stop::not_applied(error)),
+                // The seal was refused: perhaps in another transaction.
+                _ => {
+                    witness(&mut transaction, run).await?;
+                    Err(Stop::not_applied(error))
+                }
             }
         }
-        _ => Err(Stop::AskTheName("the commit was not answered".into())),
+        _ => Err(ask_the_name(
+            "the commit was not answered",
+            entered.standbys,
+        )),
     }
 }

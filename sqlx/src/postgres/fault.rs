@@ -8,9 +8,10 @@ pub(super) fn code(error: &sqlx::Error) -> Option<String> {
     answer.code().map(Into::into)
 }
 
-/// The transaction that entered was ended before the seal.
+/// The transaction that entered was ended before the seal: its name is not in the session, or its
+/// savepoint is not there (25P01: in no transaction).
 pub(super) fn has_ended_its_transaction(error: &sqlx::Error) -> bool {
-    code(error).as_deref() == Some("LH003")
+    matches!(code(error).as_deref(), Some("LH003" | "3B001" | "25P01"))
 }
 
 /// It ended a call without an effect: a serialization failure or a deadlock.

@@ -20,6 +20,7 @@ use crate::database::{At, Dialect, Run, Stop};
 use crate::fence::SqlxFence;
 use crate::lent::Lent;
 use crate::once::{LONGEST_KEEP, Once};
+use commit::Entered;
 use standbys::{NAMES, Standbys};
 use text::{columns, milliseconds, number, one_row};
 
@@ -58,13 +59,14 @@ impl SqlxFence<Postgres> {
 }
 
 impl Dialect for Postgres {
-    /// The end of the lease by the server's clock, in microseconds since 1970: early, by the time
-    /// of the answer.
-    type Entered = i64;
+    type Entered = Entered;
 
     const BEGIN: &'static str = "BEGIN";
 
-    async fn enter(transaction: &mut Transaction<'_, Self>, run: &Run<'_>) -> Result<i64, Stop> {
+    async fn enter(
+        transaction: &mut Transaction<'_, Self>,
+        run: &Run<'_>,
+    ) -> Result<Entered, Stop> {
         commit::enter(transaction, run).await
     }
 
@@ -74,10 +76,10 @@ impl Dialect for Postgres {
 
     async fn commit(
         transaction: Transaction<'_, Self>,
-        until: i64,
+        entered: Entered,
         run: &Run<'_>,
     ) -> Result<(), Stop> {
-        commit::commit(transaction, until, run).await
+        commit::commit(transaction, entered, run).await
     }
 
     async fn clean(_: &mut PgConnection) -> sqlx::Result<()> {
@@ -145,7 +147,7 @@ impl At<'_, Postgres> {
                     ));
                 }
             };
-            let standbys = Standbys::of(&row);
+            let standbys = Standbys::of(&row).max(Standbys(self.standbys));
             if !standbys.have_it(&mut connection, self.clock).await {
                 return Err(Error::new(
                     ErrorKind::Unavailable,

@@ -21,8 +21,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) const NAMES: &str = "pg_catalog.current_setting('synchronous_standby_names')";
 
 /// How many standbys have to have a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Standbys(i64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Standbys(pub(super) i64);
 
 impl Standbys {
     /// Of an answer with the column `names`.

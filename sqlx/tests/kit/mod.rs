@@ -25,6 +25,8 @@ pub(crate) enum Work {
     End(&'static str),
     /// Takes ten, and blocks the thread for so many milliseconds, as if the process were stopped.
     Stop(u64),
+    /// Takes ten, begins a nested transaction and forgets it, and perhaps refuses to commit.
+    Leak { is_refused: bool },
     /// Takes ten if the name is new.
     Once(&'static str),
 }
@@ -36,6 +38,10 @@ pub(crate) type Committing =
 /// A bank whose account has 100 at first.
 pub(crate) trait Bank: Send + Sync {
     type Fence: Fence + Resolve;
+
+    /// Only the database knows whether the work has ended its transaction. After the lease the run
+    /// does not wait for its answer, and is in doubt without it.
+    const IS_ASKED_AFTER_THE_WORK: bool;
 
     fn fence(&self) -> &Self::Fence;
 
@@ -125,7 +131,9 @@ pub(crate) async fn every_case<B: Bank>(bank: &B) {
     a_doubt_without_all_locks_is_refused(bank).await;
     a_name_is_done_once(bank).await;
     a_permit_that_is_kept_commits_nothing(bank).await;
-    a_process_that_is_stopped_until_its_lease_is_over_is_rolled_back(bank).await;
+    a_permit_that_is_used_twice_is_in_doubt(bank).await;
+    a_nested_transaction_that_is_leaked_changes_no_outcome(bank).await;
+    a_process_that_is_stopped_until_its_lease_is_over_commits_nothing(bank).await;
     connections_that_come_back_are_in_no_transaction(bank).await;
 }
 
@@ -281,12 +289,54 @@ async fn a_permit_that_is_kept_commits_nothing<B: Bank>(bank: &B) {
     assert_eq!(bank.cents().await, before);
 }
 
-async fn a_process_that_is_stopped_until_its_lease_is_over_is_rolled_back<B: Bank>(bank: &B) {
+/// The first use was applied, and the second is not.
+async fn a_permit_that_is_used_twice_is_in_doubt<B: Bank>(bank: &B) {
+    let before = bank.cents().await;
+    let executor = hold("kit/twice", 1, LONG).executor();
+    let (first, second) = (bank.commit(Work::Take), bank.commit(Work::Take));
+    let twice =
+        executor.commit(
+            async move |permit: CommitPermit| match first(permit.clone()).await? {
+                Ok(_) => second(permit).await,
+                Err(error) => Ok(Err(error)),
+            },
+        );
+    let twice = twice.await.map(|done| done.value);
+    assert!(matches!(twice, Err(RunError::InDoubt { .. })), "{twice:?}");
+    assert_eq!(bank.cents().await, before - 10);
+}
+
+/// sqlx counts it, and ends it and not the transaction.
+async fn a_nested_transaction_that_is_leaked_changes_no_outcome<B: Bank>(bank: &B) {
+    for is_refused in [false, true] {
+        let before = bank.cents().await;
+        let leaked = take(bank, "kit/leaks", 1, Work::Leak { is_refused }).await;
+        let left = match &leaked {
+            Ok((left, _)) => *left,
+            Err(RunError::RolledBack { .. }) => before,
+            Err(other) => panic!("{is_refused}: {other:?}"),
+        };
+        assert_eq!(bank.cents().await, left, "{is_refused}");
+        assert!(!is_refused || left == before, "{leaked:?}");
+        let taken = take(bank, "kit/leaks", 1, Work::Take).await;
+        assert_eq!(taken.expect("applied").0, left - 10, "{is_refused}");
+    }
+}
+
+async fn a_process_that_is_stopped_until_its_lease_is_over_commits_nothing<B: Bank>(bank: &B) {
     let before = bank.cents().await;
     let ttl = Duration::from_secs(2);
     let executor = hold("kit/stopped", 1, ttl).executor();
     let late = executor.commit(bank.commit(Work::Stop(2_000))).await;
-    assert_rolled_back(&late.map(|done| (done.value, done.proof)));
+    let late = late.map(|done| (done.value, done.proof));
+    match &late {
+        Err(in_doubt @ RunError::InDoubt { .. }) if B::IS_ASKED_AFTER_THE_WORK => {
+            let named = in_doubt.doubt().expect("a doubt");
+            let resolution = bank.fence().resolve(&named).await;
+            assert_eq!(resolution.expect("an answer"), Resolution::NotApplied);
+        }
+        known => assert_rolled_back(known),
+    }
     assert_eq!(bank.cents().await, before);
 }
 
@@ -298,6 +348,8 @@ async fn connections_that_come_back_are_in_no_transaction<B: Bank>(bank: &B) {
         Work::Fail { is_swallowed: true },
         Work::End("COMMIT"),
         Work::End("ROLLBACK"),
+        Work::Leak { is_refused: false },
+        Work::Leak { is_refused: true },
         Work::Once("kit@back"),
     ] {
         for _ in 0..4 {

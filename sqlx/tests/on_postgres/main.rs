@@ -10,6 +10,7 @@ mod proxy;
 mod server;
 
 mod cuts;
+mod ends;
 mod fence;
 mod pool;
 mod standbys;
@@ -23,7 +24,7 @@ use leasehold::run::CommitPermit;
 use leasehold_sqlx::{Once, SqlxFence};
 use server::PgServer;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{Executor, PgPool, Postgres, Transaction};
+use sqlx::{Acquire, Executor, PgPool, Postgres, Transaction};
 
 const TAKE: &str = "UPDATE account SET cents = cents - 10 WHERE id = 1 RETURNING cents";
 
@@ -83,6 +84,12 @@ async fn done(tx: &mut Transaction<'_, Postgres>, work: Work) -> Result<i64, Box
             let _ = sqlx::query(TAKE).execute(&mut **tx).await;
         }
         Work::Stop(millis) => kit::stop(millis),
+        Work::Leak { is_refused } => {
+            std::mem::forget(tx.begin().await?);
+            if is_refused {
+                return Err("refused".into());
+            }
+        }
     }
     Ok(left)
 }
@@ -96,6 +103,8 @@ fn call(
 
 impl Bank for PgBank {
     type Fence = SqlxFence<Postgres>;
+
+    const IS_ASKED_AFTER_THE_WORK: bool = true;
 
     fn fence(&self) -> &Self::Fence {
         &self.fence

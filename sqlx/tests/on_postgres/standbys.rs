@@ -9,7 +9,7 @@ use leasehold::run::{CommitProof, Resolution};
 use leasehold::{ErrorKind, RunError};
 
 use crate::PgBank;
-use crate::kit::{Work, key, take, token};
+use crate::kit::{Bank, Work, hold, key, take, token};
 
 /// `call`, while whoever waits for standbys is cancelled: it is answered without an error.
 async fn without_the_wait<T>(bank: &PgBank, call: impl Future<Output = T>) -> T {
@@ -74,4 +74,26 @@ async fn what_waited_for_a_standby_until_nobody_demanded_one_is_in_doubt() {
     let taken = take(&bank, "a", 1, Work::Take);
     let (taken, ()) = futures_util::future::join(taken, operator).await;
     assert!(matches!(taken, Err(RunError::InDoubt { .. })), "{taken:?}");
+}
+
+/// It waits for half of its lease, and the answer to its question is asked for again.
+#[tokio::test]
+async fn a_commit_that_is_resolved_needs_the_standbys_of_before_its_work() {
+    let bank = PgBank::open(4).await;
+    bank.set("synchronous_standby_names", "nobody");
+    let clock = Clock::system().expect("clocks");
+    let operator = async {
+        let asks = "SELECT count(*) FROM pg_stat_activity \
+            WHERE wait_event_type = 'Lock' AND query LIKE '%leasehold.resolve(%'";
+        while bank.server.psql(asks) == "0" {
+            clock.sleep(Duration::from_millis(20)).await;
+        }
+        bank.set("synchronous_standby_names", "");
+    };
+    let executor = hold("a", 1, Duration::from_secs(8)).executor();
+    let taken = executor.commit(bank.commit(Work::Take));
+    let (taken, ()) = futures_util::future::join(taken, operator).await;
+    let taken = taken.map(|done| done.value);
+    assert!(matches!(taken, Err(RunError::InDoubt { .. })), "{taken:?}");
+    assert_eq!(bank.cents().await, 990);
 }
