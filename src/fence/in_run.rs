@@ -20,8 +20,9 @@ pub const LATE: Duration = Duration::from_millis(400);
 /// The pause before a doubt is asked about again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long what comes before the commit may take of what is `left` of a lease: nine tenths, and 400
-/// ms at least. If it ends there, the run can still be given its proof that nothing was applied.
+/// How long what comes before the commit may take of what is `left` of a lease: nine tenths, and
+/// 400 ms at least. If it ends there, the run can still be given its proof that nothing was
+/// applied.
 #[must_use]
 pub fn before_the_commit(left: Duration) -> Duration {
     (left * 9 / 10).max(LATE)
@@ -34,8 +35,8 @@ pub fn patience(left: Duration) -> Duration {
     (left / 2).max(LATE)
 }
 
-/// Asks what became of a commit until `not_after`, and for a second at least. `ask` is given what is
-/// left.
+/// Asks what became of a commit until `not_after`, and for a second at least. `ask` is given what
+/// is left.
 ///
 /// # Errors
 ///

@@ -6,8 +6,8 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
 /// For authors of fences: the error of [`Fence::raise`](super::Fence::raise) where the fence has
-/// `seen` a larger token than `token`. `forget`: what an operator runs so that the fence forgets the
-/// key.
+/// `seen` a larger token than `token`. `forget`: what an operator runs so that the fence forgets
+/// the key.
 #[must_use]
 pub fn newer_holder(
     key: &Key,

@@ -7,8 +7,8 @@
 //! user's transaction, and a newer holder's [`RAISE`](postgres::RAISE) waits for it.
 //!
 //! `PgFence` (feature `postgres`) does all of this over tokio-postgres, and the crate
-//! `leasehold-sqlx` over sqlx. With another driver, send these statements yourself and let [`judge`]
-//! decide what to report: [`docs::sql`](crate::docs::sql).
+//! `leasehold-sqlx` over sqlx. With another driver, send these statements yourself and let
+//! [`judge`] decide what to report: [`docs::sql`](crate::docs::sql).
 
 /// PostgreSQL 13 and newer.
 pub mod postgres {

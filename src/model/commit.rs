@@ -163,8 +163,8 @@ impl CommitPermit {
         ))
     }
 
-    /// For authors of fences: does `change` under this permit, unless its run is over. A change that
-    /// is dropped before it has answered stays in use, and leaves its run in doubt.
+    /// For authors of fences: does `change` under this permit, unless its run is over. A change
+    /// that is dropped before it has answered stays in use, and leaves its run in doubt.
     ///
     /// # Errors
     ///

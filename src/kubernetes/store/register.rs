@@ -23,7 +23,8 @@ const PAGE: usize = 500;
 /// How many of these requests a list sends at most.
 const PAGES: usize = 1_000;
 
-/// Records in the Leases of one namespace: the register of a [`KubernetesStore`](super::KubernetesStore).
+/// Records in the Leases of one namespace: the register of a
+/// [`KubernetesStore`](super::KubernetesStore).
 #[derive(Clone, Debug)]
 pub struct KubernetesRegister {
     link: Arc<Link>,

@@ -96,9 +96,10 @@ impl PostgresOptions {
     /// ```
     /// use leasehold::postgres::PostgresOptions;
     ///
-    /// let config: tokio_postgres::Config = "host=db.example user=app dbname=app".parse()?;
+    /// let mut config = tokio_postgres::Config::new();
+    /// config.host("db.example").user("app").dbname("app");
     /// let options = PostgresOptions::of_client(config, "max_ttl=1m")?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), leasehold::Error>(())
     /// ```
     ///
     /// # Errors

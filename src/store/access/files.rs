@@ -19,8 +19,8 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, Error> {
     std::path::absolute(text).map_err(|_| Error::invalid("it names no file; write the path of one"))
 }
 
-/// The bytes of a file. A file system may hang for longer than the runtime lives, so a thread of its
-/// own reads it.
+/// The bytes of a file. A file system may hang for longer than the runtime lives, so a thread of
+/// its own reads it.
 ///
 /// # Errors
 ///

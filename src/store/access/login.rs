@@ -63,8 +63,8 @@ impl Login {
     }
 
     /// Connects with the credentials of now. If the server refuses them, asks for them once more:
-    /// they may have changed meanwhile, and a refusal of those is none for good. `dial` gets none if
-    /// they are fixed.
+    /// they may have changed meanwhile, and a refusal of those is none for good. `dial` gets none
+    /// if they are fixed.
     ///
     /// # Errors
     ///
