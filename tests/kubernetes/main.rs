@@ -7,4 +7,5 @@ mod kubernetes;
 
 mod answers;
 mod fence;
+mod login;
 mod suite;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper_util::client::legacy::Error as HttpError;
 use kube::core::Status;
 
+use super::cause;
 use crate::model::error::{Error, ErrorKind};
 
 /// The longest text of a server that a message shows.
@@ -156,7 +157,7 @@ pub(super) fn unanswered(verb: Verb, path: &str, error: kube::Error) -> Error {
     let asked = On::of(path).asked(verb);
     let message =
         format!("no answer from the API server: {asked}; check its address and its state");
-    Error::new(kind, message).because(error)
+    Error::new(kind, message).because(cause::of_request(error))
 }
 
 /// Whether no connection could be made, or the credentials could not be had.

@@ -9,8 +9,10 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use super::answer::{Answer, Verb, unanswered};
+use super::cause;
 use super::options::KubernetesOptions;
 use super::thread::Thread;
 use crate::clock::{Clock, ClockKind};
@@ -24,39 +26,50 @@ const TRIES: usize = 4;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause that a server can ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long the first request may take.
+/// How long a login may take, and the first login and request together.
 const OPENING: Duration = Duration::from_secs(10);
 
 pub(crate) struct Link {
     options: KubernetesOptions,
     pub(crate) clock: Clock,
     pub(super) namespace: String,
-    client: Mutex<Client>,
+    client: Mutex<LoggedIn>,
+    /// Whoever logs in again. One login serves all that wait for it.
+    login: tokio::sync::Mutex<()>,
     /// Nothing is sent before: by the boot clock.
     rests_until: Mutex<u64>,
     /// `None` once it is closed.
     thread: Mutex<Option<Arc<Thread>>>,
 }
 
+/// A client, and how often this link has logged in before.
+#[derive(Clone)]
+pub(super) struct LoggedIn {
+    pub(super) client: Client,
+    pub(super) logins: u64,
+}
+
 impl Link {
     /// Reads the credentials, and checks that an API server answers.
     pub(crate) async fn open(options: KubernetesOptions, clock: Clock) -> Result<Self, Error> {
         options.validate()?;
+        let opened = clock.timeout(OPENING, Self::open_unlimited(options, &clock));
+        opened.await.unwrap_or_else(|| Err(silent()))
+    }
+
+    async fn open_unlimited(options: KubernetesOptions, clock: &Clock) -> Result<Self, Error> {
         let thread = Arc::new(Thread::start().await?);
         let (client, namespace) = log_in(&thread, &options).await?;
         let link = Self {
             options,
-            clock,
+            clock: clock.clone(),
             namespace,
-            client: Mutex::new(client),
+            client: Mutex::new(LoggedIn { client, logins: 0 }),
+            login: tokio::sync::Mutex::default(),
             rests_until: Mutex::new(0),
             thread: Mutex::new(Some(thread)),
         };
-        let asked = link.call(Verb::Get, "/version", None);
-        let answer = (link.clock.timeout(OPENING, asked).await).ok_or_else(|| {
-            Error::unavailable("the API server does not answer; check its address and its state")
-        })?;
-        answer.map(|_| link)
+        link.call(Verb::Get, "/version", None).await.map(|_| link)
     }
 
     /// Sends a request until it has an answer that says what became of it: success, absent (404)
@@ -75,8 +88,8 @@ impl Link {
         let mut refused = None;
         for _ in 0..TRIES {
             self.rested().await;
-            let client = self.client.lock().clone();
-            let sent = send(client, verb, path.to_owned(), body.clone());
+            let now = self.client();
+            let sent = send(now.client, verb, path.to_owned(), body.clone());
             let answer = self.thread()?.run(sent).await.ok_or_else(closed)?;
             let answer = answer.map_err(|error| unanswered(verb, path, error))?;
             if matches!(answer.code, 200..=299 | 404 | 409) {
@@ -86,7 +99,7 @@ impl Link {
             let pause = answer.retry_after.unwrap_or(PAUSE);
             match answer.code {
                 // The token of a service account is replaced every hour.
-                401 if refused.is_none() => self.log_in_again().await?,
+                401 if refused.is_none() => self.log_in_again(now.logins).await?,
                 429 => self.rest(pause),
                 500.. if answer.retry_after.is_some() => {
                     self.rest(pause);
@@ -103,8 +116,7 @@ impl Link {
         Err(refused.unwrap_or_else(closed))
     }
 
-    /// The client for a watch.
-    pub(super) fn client(&self) -> Client {
+    pub(super) fn client(&self) -> LoggedIn {
         self.client.lock().clone()
     }
 
@@ -112,10 +124,18 @@ impl Link {
         self.thread.lock().clone().ok_or_else(closed)
     }
 
-    /// Reads the credentials again, from the files where they are.
-    pub(super) async fn log_in_again(&self) -> Result<(), Error> {
-        let (client, _) = log_in(&*self.thread()?, &self.options).await?;
-        *self.client.lock() = client;
+    /// Reads the credentials again, from the files where they are, unless that was done since the
+    /// login whose credentials were refused.
+    pub(super) async fn log_in_again(&self, refused: u64) -> Result<(), Error> {
+        let _turn = self.login.lock().await;
+        if self.client().logins != refused {
+            return Ok(());
+        }
+        let thread = self.thread()?;
+        let made = (self.clock).timeout(OPENING, log_in(&thread, &self.options));
+        let (client, _) = made.await.ok_or_else(silent)??;
+        let logins = refused + 1;
+        *self.client.lock() = LoggedIn { client, logins };
         Ok(())
     }
 
@@ -146,6 +166,12 @@ impl fmt::Debug for Link {
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
+}
+
+fn silent() -> Error {
+    Error::unavailable(
+        "the API server, or the plugin for credentials, does not answer; check its address and its state",
+    )
 }
 
 fn closed() -> Error {
@@ -185,8 +211,8 @@ async fn log_in(thread: &Thread, options: &KubernetesOptions) -> Result<(Client,
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let options = options.clone();
-    let made = thread.run(async move {
-        let mut config = configuration(&options).await?;
+    let make = move || {
+        let mut config = Handle::current().block_on(configuration(&options))?;
         // A repeated write would find itself, and be refused.
         config.default_retry = false;
         if let Some(namespace) = options.namespace {
@@ -195,11 +221,13 @@ async fn log_in(thread: &Thread, options: &KubernetesOptions) -> Result<(Client,
         let namespace = config.default_namespace.clone();
         let client = Client::try_from(config).map_err(|error| {
             Error::invalid("the configuration of the API server gives no client; see the cause")
-                .because(error)
+                .because(cause::of_request(error))
         })?;
         Ok((client, namespace))
-    });
-    made.await.ok_or_else(closed)?
+    };
+    // A plugin for credentials is waited for, and must not stop the requests of this thread.
+    let made = thread.run(async { tokio::task::spawn_blocking(make).await.ok() });
+    made.await.flatten().ok_or_else(closed)?
 }
 
 async fn configuration(options: &KubernetesOptions) -> Result<Config, Error> {
@@ -231,5 +259,5 @@ fn unreadable(error: kube::config::KubeconfigError) -> Error {
     Error::invalid(
         "no API server is configured: the kubeconfig cannot be used; set kubeconfig= or context= in the URL, or KUBECONFIG",
     )
-    .because(error)
+    .because(cause::of_kubeconfig(error))
 }

@@ -1,6 +1,7 @@
 //! The store.
 
 mod answer;
+mod cause;
 mod kubernetes_store;
 mod lease;
 mod link;

@@ -50,8 +50,8 @@ enum Ended {
     Resume,
     /// By an error.
     Failed(Error),
-    /// Because the credentials are no longer accepted.
-    LogIn(Error),
+    /// Because the credentials of this login are no longer accepted.
+    LogIn(u64, Error),
 }
 
 /// Subscribes to a key, once the server has accepted the watch.
@@ -114,7 +114,9 @@ async fn run(watchers: Arc<Watchers>, link: Arc<Link>, key: Key, sender: Arc<wat
                     pause = FIRST_PAUSE;
                     None
                 }
-                Ended::LogIn(error) => Some(link.log_in_again().await.err().unwrap_or(error)),
+                Ended::LogIn(refused, error) => {
+                    Some(link.log_in_again(refused).await.err().unwrap_or(error))
+                }
                 Ended::Failed(error) => Some(error),
             };
             if sender.borrow().free != before {
@@ -136,11 +138,12 @@ async fn run(watchers: Arc<Watchers>, link: Arc<Link>, key: Key, sender: Arc<wat
 
 async fn once(link: &Link, key: &Key, sender: &watch::Sender<Seen>) -> Ended {
     let path = super::register::path(&link.namespace, "");
+    let now = link.client();
     let failed = |error: kube::Error| match error {
         kube::Error::Api(status) => {
             let error = refusal(status.code, &status.message, Verb::Watch, &path);
             match status.code {
-                401 => Ended::LogIn(error),
+                401 => Ended::LogIn(now.logins, error),
                 410 => Ended::Resume,
                 _ => Ended::Failed(error),
             }
@@ -151,7 +154,7 @@ async fn once(link: &Link, key: &Key, sender: &watch::Sender<Seen>) -> Ended {
         Ok(request) => request,
         Err(error) => return Ended::Failed(error),
     };
-    let events = match link.client().request_events::<Lease>(request).await {
+    let events = match now.client.request_events::<Lease>(request).await {
         Ok(events) => events,
         Err(error) => return failed(error),
     };
