@@ -102,7 +102,7 @@ impl<DB: SqlxDatabase> SqlxFence<DB> {
     /// [`transaction_as`](Self::transaction_as) keeps its type.
     ///
     /// `COMMIT` and `ROLLBACK` are not for you to send: the fence's lock ends with the transaction.
-    /// Savepoints are yours.
+    /// Savepoints are yours, except `leasehold_work` on PostgreSQL.
     pub fn transaction<V, F>(
         &self,
         work: F,

@@ -47,14 +47,21 @@
 //!
 //! | event | outcome |
 //! |---|---|
-//! | no connection, `BEGIN` fails, your work fails or refuses | `RolledBack` |
-//! | the lease ends before `COMMIT` is sent, or before the database executes it | `RolledBack` |
+//! | no connection, `BEGIN` fails, your statement fails, your work refuses | `RolledBack` |
+//! | the connection is lost during your work | SQLite: `RolledBack`. PostgreSQL: `InDoubt` |
+//! | nine tenths of the lease are over, and your work is not done | `RolledBack`. PostgreSQL, while it still executes a statement of yours: `InDoubt` |
+//! | the process is stopped in your work until the lease is over | `InDoubt`. SQLite, if the work is done then: `RolledBack` |
+//! | the run is dropped after it began | `InDoubt` |
+//! | the lease ends before the database executes `COMMIT` | `RolledBack` |
 //! | the fence has a larger token | `Fenced` |
 //! | an error *answer* to `COMMIT`: a deferred constraint, a serialization failure | `RolledBack` |
 //! | `COMMIT` is answered | `Committed`, with the proof `Fenced` |
 //! | `COMMIT` is not answered | resolved in time: `Committed` or `RolledBack`; otherwise `InDoubt` |
 //! | PostgreSQL has standbys to wait for, and they are not seen to have the commit | `InDoubt` |
-//! | a statement of yours was `COMMIT` or `ROLLBACK` | SQLite: `RolledBack`. PostgreSQL: `InDoubt`, because what follows it is not fenced; the transaction itself is not applied |
+//! | a statement of yours was `COMMIT` or `ROLLBACK` | SQLite: `RolledBack`. PostgreSQL: `InDoubt`, because what follows it is not fenced; the transaction itself is not applied, and if no answer to the commit comes, that is what is resolved |
+//!
+//! On PostgreSQL only the server knows whether a statement of yours has ended the transaction. So
+//! where it does not answer after your work, the run is `InDoubt`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod commit;
