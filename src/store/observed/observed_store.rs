@@ -147,6 +147,7 @@ impl<R: Register> ObservedStore<R> {
                 return Ok(Renewed::Gone);
             };
             if seen.is_open(&self.clock.stamp()) {
+                self.note_withdrawn(claim);
                 return Ok(Renewed::Gone);
             }
             let record = Record::held(claim, seen.record.token)?;

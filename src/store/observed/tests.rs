@@ -215,6 +215,16 @@ async fn a_renewal_that_arrives_late_keeps_nobody_out_for_longer_than_a_ttl() {
 }
 
 #[tokio::test]
+async fn a_claim_whose_lease_is_over_is_refused_when_it_asks_again() {
+    let (a, _, _, clock) = two();
+    let held = granted(&a, &claim("x")).await;
+    clock.advance(TTL);
+    assert!(matches!(renewed(&a, &held).await, Renewed::Gone));
+    assert!(a.acquire(&held.claim).await.is_err());
+    let _next = granted(&a, &claim("x")).await;
+}
+
+#[tokio::test]
 async fn a_renewal_that_hangs_costs_the_others_nothing() {
     let (a, _, _, clock) = two();
     let mut holds = vec![
