@@ -47,6 +47,7 @@ pub mod sql;
 
 use std::fmt::Debug;
 
+pub use crate::model::fence_call::FenceCall;
 pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
 pub use newer_holder::newer_holder;
