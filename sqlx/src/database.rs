@@ -53,6 +53,7 @@ impl Stop {
         Self::Known(EffectError::not_applied(error))
     }
 
+    #[cfg(feature = "postgres")]
     pub(crate) fn unknown(error: impl Into<BoxError>) -> Self {
         Self::Known(EffectError::unknown(error))
     }
@@ -117,6 +118,10 @@ pub struct At<'a, DB: Database> {
     pub(crate) clock: &'a Clock,
     pub(crate) wait: Duration,
     /// How many standbys have to have what is answered, if the server demands no more.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "no other database has standbys")
+    )]
     pub(crate) standbys: i64,
 }
 
