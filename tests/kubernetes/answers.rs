@@ -202,6 +202,20 @@ async fn a_watch_that_the_server_has_forgotten_goes_on() {
     assert_eq!(hint.await, None);
 }
 
+/// A proxy may end each watch at once.
+#[tokio::test]
+async fn a_watch_that_ends_again_and_again_is_resumed_less_and_less_often() {
+    let (server, store) = world().await;
+    let _grant = granted(&store, &claim("a")).await;
+    let _hint = store.subscribe(&claim("a")).await.unwrap();
+    for _ in 0..200 {
+        server.forget_versions();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let asked = server.requests("watch");
+    assert!((2..20).contains(&asked), "{asked}");
+}
+
 #[tokio::test]
 async fn a_watch_that_is_forbidden_is_an_error_and_the_caller_polls() {
     let (server, store) = world().await;

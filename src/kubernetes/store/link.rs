@@ -141,8 +141,12 @@ impl Link {
 
     /// Waits for as long as the server asked for.
     pub(super) async fn rested(&self) {
-        let until = *self.rests_until.lock();
-        if self.clock.stamp().on(ClockKind::Boot) < until {
+        loop {
+            // Another answer may prolong it meanwhile.
+            let until = *self.rests_until.lock();
+            if self.clock.stamp().on(ClockKind::Boot) >= until {
+                return;
+            }
             self.clock.sleep_until(until).await;
         }
     }

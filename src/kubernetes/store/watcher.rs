@@ -107,9 +107,17 @@ async fn run(watchers: Arc<Watchers>, link: Arc<Link>, key: Key, sender: Arc<wat
         loop {
             link.rested().await;
             let before = sender.borrow().free;
+            let begun = link.clock.stamp();
             let limit = Duration::from_secs(RUNS.into()) + GRACE;
             let watched = link.clock.timeout(limit, once(&link, &key, &sender)).await;
             let error = match watched.unwrap_or(Ended::Resume) {
+                // A server, or a proxy before it, that ends each watch at once is not asked without
+                // a pause.
+                Ended::Resume if link.clock.stamp().since(&begun) < LONGEST_PAUSE => {
+                    link.clock.sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    None
+                }
                 Ended::Resume => {
                     pause = FIRST_PAUSE;
                     None

@@ -9,8 +9,10 @@ use crate::model::key::Key;
 use crate::model::room::make_room;
 use crate::store::{Claim, LockInfo, LockMode};
 
-/// A record is forgotten once it was not seen to change for so many of its TTLs.
+/// A record may be forgotten once it was not seen to change for so many of its TTLs, and so long:
+/// who asks now and then observes it all the same.
 const KEPT_TTLS: u32 = 16;
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A version of a key's record, and since when it is known to be the version.
 #[derive(Clone, Debug)]
@@ -90,7 +92,8 @@ impl<V: Clone + PartialEq> Sightings<V> {
     pub(super) fn see(&mut self, key: &Key, record: Record, version: V, now: Stamp) -> Seen<V> {
         let seen = self.judge(key, record, version, now);
         make_room(&mut self.0, |seen| {
-            let is_recent = now.since(&seen.since) < seen.record.ttl.saturating_mul(KEPT_TTLS);
+            let kept = seen.record.ttl.saturating_mul(KEPT_TTLS).max(KEPT);
+            let is_recent = now.since(&seen.since) < kept;
             is_recent && seen.record.state != State::Free
         });
         self.0.insert(key.clone(), seen.clone());

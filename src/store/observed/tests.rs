@@ -335,3 +335,25 @@ async fn what_a_register_cannot_do_is_refused() {
     let error = a.downgrade(&grant).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
+
+#[tokio::test]
+async fn who_asks_seldom_observes_a_dead_holder_all_the_same() {
+    let (ours, theirs, _, clock) = two();
+    let dead = claim("a");
+    assert!(matches!(
+        theirs.acquire(&dead).await.unwrap(),
+        Acquired::Granted(_)
+    ));
+    let first = ours.acquire(&claim("a")).await.unwrap();
+    assert!(matches!(first, Acquired::Busy { .. }));
+    clock.advance(TTL * 30);
+    // Others, so many that room is made for them.
+    for number in 0..64 {
+        let _ = ours
+            .acquire(&claim(&format!("other/{number}")))
+            .await
+            .unwrap();
+    }
+    let again = ours.acquire(&claim("a")).await.unwrap();
+    assert!(matches!(again, Acquired::Granted(_)), "{again:?}");
+}
