@@ -236,6 +236,10 @@ BEGIN
   END IF;
   -- Perhaps no standby has it. A lock is a write, so the commit of this call waits for them too.
   SELECT v.applied INTO a FROM leasehold.txn v WHERE v.txn_id = x FOR KEY SHARE;
+  IF NOT FOUND THEN
+    -- It was there a moment ago.
+    RAISE EXCEPTION 'the names of this holder were deleted' USING ERRCODE = 'LH004';
+  END IF;
   RETURN a;
 END $$;
 
