@@ -110,7 +110,7 @@ fi
 if has_apiserver; then
     cargo test -p leasehold --locked --all-features --test kubernetes_server 2>&1 | tee -a "$log" || problems+=("the tests on an API server failed")
 else
-    not_run+=("tests/kubernetes_server/main.rs: kube-apiserver could not be built")
+    not_run+=("tests/kubernetes_server/main.rs: there is no kube-apiserver, and it was not built")
 fi
 
 # The sum of one column of all "test result:" lines.

@@ -143,39 +143,37 @@ tests() {
     done
 }
 
+# The program, or the folder of programs, of a version; none if it cannot be had.
+had() {
+    "$1" && return
+    echo "$1 cannot be had here" >&2
+    return 1
+}
+
 redis() {
-    local name=$1 program version without='' skip=()
-    if ! program=$("$2"); then
-        echo "$name cannot be had here"
-        status=1
-        return
-    fi
+    local name=$1 program version said without=() skip=()
+    program=$(had "$2") || { status=1; return; }
     version=$("$program" --version | sed 's/.* v=\([^ ]*\).*/\1/')
     # How a server says that it was built without TLS: as an unknown option, or at its start.
-    local said
     said=$("$program" --port 0 --tls-port 1 --tls-cert-file /nonexistent/cert 2>&1)
     if [[ $said == *"*** FATAL CONFIG"* || $said == *"finding TLS support"* ]]; then
-        skip=(tls::)
-        without='TLS: this build has none'
+        skip+=(tls::)
+        without+=('TLS: this build has none.')
     fi
     if [[ $version == 6.* ]]; then
         skip+=(access::a_user_that_may_load_no_scripts)
-        without+='; a rule of the ACL that version 6 does not have'
+        without+=('A rule of the ACL that version 6 does not have.')
     fi
-    LEASEHOLD_REDIS_SERVER=$program tested "$name" "$version" "$without" tests "${skip[@]}" -- redis conformance:redis
+    LEASEHOLD_REDIS_SERVER=$program tested "$name" "$version" "${without[*]}" tests "${skip[@]}" -- redis conformance:redis
 }
 
 postgres() {
     local name=$1 folder version without='' skip=()
-    if ! folder=$("$2"); then
-        echo "$name cannot be had here"
-        status=1
-        return
-    fi
+    folder=$(had "$2") || { status=1; return; }
     version=$("$folder/postgres" --version | sed 's/[^0-9]*\([0-9.]*\).*/\1/')
     if [ "$2" = postgres_18 ]; then
         skip=(tls::)
-        without='TLS: this build has none'
+        without='TLS: this build has none.'
     fi
     LEASEHOLD_TEST_POSTGRES=$folder tested "$name" "$version" "$without" tests "${skip[@]}" -- postgres conformance:postgres
 }

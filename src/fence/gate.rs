@@ -234,6 +234,7 @@ impl FenceGate {
         change: impl FnOnce(),
     ) -> Result<Applied, EffectError> {
         let used = permit.begin()?;
+        permit.sends();
         let answer = match self.admit_commit(permit.locks(), permit.txn_id, change) {
             Ok(()) => Ok(Applied::fenced()),
             Err(Refusal::Fenced { seen }) => Err(EffectError::Fenced { seen: Some(seen) }),

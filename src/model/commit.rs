@@ -6,7 +6,6 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::Stamp;
@@ -14,6 +13,7 @@ use crate::model::error::{BoxError, Error};
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::{Mark, TxnId};
+use crate::model::uses::{Use, Uses};
 
 /// One lock of a run: its key, and the fencing token of its hold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,7 +128,7 @@ pub(crate) fn not_held<'a>(held: impl Iterator<Item = &'a Key>) -> Error {
 #[non_exhaustive]
 pub struct CommitPermit {
     locks: Locks,
-    uses: Arc<AtomicUsize>,
+    uses: Uses,
     /// Write it together with the change, so that a commit in doubt can be looked up.
     pub txn_id: TxnId,
     /// The remaining time of the lease: use it as the time-out of the call. An awaited commit is
@@ -144,23 +144,21 @@ impl CommitPermit {
     pub(crate) fn new(locks: Locks, txn_id: TxnId, remaining: Duration, not_after: Stamp) -> Self {
         Self {
             locks,
-            uses: Arc::default(),
+            uses: Uses::default(),
             txn_id,
             remaining,
             not_after,
         }
     }
 
-    /// Begins the use of this permit by a fence, which must [end](Use::end) it when it knows what
-    /// became of the change.
+    /// Begins the use of this permit by a fence, which says when it [sends](Self::sends) its
+    /// change, and [ends](Use::end) the use when it knows what became of that.
     pub(crate) fn begin(&self) -> Result<Use<'_>, EffectError> {
-        if self.uses.fetch_add(ONE_USE, Ordering::AcqRel) & OVER == 0 {
-            return Ok(Use(&self.uses));
-        }
-        self.uses.fetch_sub(ONE_USE, Ordering::AcqRel);
-        Err(EffectError::unknown(
-            "the run of this permit is over, and nothing was sent; do not keep a permit",
-        ))
+        self.uses.begin().ok_or_else(|| {
+            EffectError::unknown(
+                "the run of this permit is over, and nothing was sent; do not keep a permit",
+            )
+        })
     }
 
     /// For authors of fences: does `change` under this permit, unless its run is over. A change
@@ -199,52 +197,40 @@ impl CommitPermit {
         &self,
         change: impl Future<Output = Result<T, EffectError>>,
     ) -> Result<T, EffectError> {
-        let mut awaited = Awaited {
-            uses: &self.uses,
-            used: Some(self.begin()?),
-        };
+        let used = self.begin()?;
         let answer = change.await;
         self.answered(&answer);
-        awaited.end();
+        used.end();
         answer
     }
 
     /// A fence has answered. What it has applied no later error takes back.
     pub(crate) fn answered<T: FenceAnswer>(&self, answer: &Result<T, EffectError>) {
         if answer.as_ref().is_ok_and(T::is_applied) {
-            self.uses.fetch_or(APPLIED, Ordering::AcqRel);
+            self.uses.applied();
         }
     }
 
     /// A fence is about to send what may apply its change. What it has sent before can't.
     pub(crate) fn sends(&self) {
-        self.uses.fetch_or(SENT, Ordering::AcqRel);
+        self.uses.sends();
     }
 
     /// The commit call is that of a fence, and does nothing else.
     pub(crate) fn is_for_a_fence(&self) {
-        self.uses.fetch_or(OF_A_FENCE, Ordering::AcqRel);
+        self.uses.are_of_a_fence();
     }
 
     /// Ends the permit of a commit call that was dropped. Whether that proves that nothing was
     /// applied: the call was that of a fence, which has not sent its change.
     pub(crate) fn end_unsent(&self) -> bool {
-        let uses = self.uses.fetch_or(OVER, Ordering::AcqRel);
-        uses & (OF_A_FENCE | SENT) == OF_A_FENCE && uses < ONE_USE
+        self.uses.end_unsent()
     }
 
     /// Ends the permit with its run. Why an answer that nothing was applied proves nothing, if it
     /// does not.
     pub(crate) fn end(&self) -> Option<&'static str> {
-        match self.uses.fetch_or(OVER, Ordering::AcqRel) {
-            uses if uses >= ONE_USE => Some(
-                "the commit call returned while a fence was still at work under a copy of its permit",
-            ),
-            uses if uses & APPLIED != 0 => Some(
-                "the commit call says that nothing was applied, after a fence has applied a change under its permit",
-            ),
-            _ => None,
-        }
+        self.uses.end()
     }
 
     /// All locks that the run is under, sorted by key; never empty. It is one lock, unless the run
@@ -274,16 +260,6 @@ impl CommitPermit {
     }
 }
 
-/// The run of a permit is over.
-const OVER: usize = 1;
-/// The commit call is a [`FenceCall`](crate::model::fence_call::FenceCall).
-const OF_A_FENCE: usize = 2;
-/// A fence has sent what may apply its change.
-const SENT: usize = 4;
-/// A fence has applied its change.
-const APPLIED: usize = 8;
-const ONE_USE: usize = 16;
-
 /// The answer of a fence that reached its resource.
 pub(crate) trait FenceAnswer {
     /// Or its work was refused, by itself.
@@ -299,57 +275,6 @@ impl<V> FenceAnswer for Applied<V> {
 impl<V, R> FenceAnswer for Result<Applied<V>, R> {
     fn is_applied(&self) -> bool {
         self.is_ok()
-    }
-}
-
-/// The use of a permit by a fence. Only its end counts as one, because a change without an answer
-/// may still be applied.
-#[must_use = "a permit stays in use until its use is ended"]
-pub(crate) struct Use<'a>(&'a AtomicUsize);
-
-impl Use<'_> {
-    pub(crate) fn end(self) {
-        self.0.fetch_sub(ONE_USE, Ordering::AcqRel);
-    }
-}
-
-/// A use whose answer is awaited.
-#[cfg(any(
-    feature = "kubernetes",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zookeeper"
-))]
-struct Awaited<'a> {
-    uses: &'a AtomicUsize,
-    used: Option<Use<'a>>,
-}
-
-#[cfg(any(
-    feature = "kubernetes",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zookeeper"
-))]
-impl Awaited<'_> {
-    fn end(&mut self) {
-        if let Some(used) = self.used.take() {
-            used.end();
-        }
-    }
-}
-
-#[cfg(any(
-    feature = "kubernetes",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zookeeper"
-))]
-impl Drop for Awaited<'_> {
-    fn drop(&mut self) {
-        if self.uses.load(Ordering::Acquire) & SENT == 0 {
-            self.end();
-        }
     }
 }
 

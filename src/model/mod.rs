@@ -21,3 +21,4 @@ pub(crate) mod shared_runtime;
 pub(crate) mod span;
 pub(crate) mod token;
 pub(crate) mod txn;
+mod uses;

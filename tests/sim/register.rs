@@ -78,7 +78,7 @@ impl State {
             self.coverage.sometimes("a write found another version");
             return swapped;
         };
-        // An observer cannot tell a version from an equal one.
+        // For an observer an equal version is the same one.
         if before.as_ref().is_none_or(|(_, before)| *before != version) {
             observed.since.insert(key.clone(), now);
         }

@@ -22,7 +22,7 @@ use crate::store::{
 const TRIES: usize = 4;
 /// How many renewals of a batch are sent beside each other.
 const BESIDE: usize = 64;
-/// How much longer than the first half of a batch its last answers may take.
+/// How much longer than a batch has taken so far its next answer may take.
 const LATE: Duration = Duration::from_millis(200);
 /// The longest TTL that a record may have. No settings allow a longer one.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -240,20 +240,13 @@ impl<R: Register> Store for ObservedStore<R> {
         let mut asked = stream::iter(asked).buffer_unordered(BESIDE);
         let mut answers: Vec<Option<Renewed>> = grants.iter().map(|_| None).collect();
         let begun = self.clock.stamp();
-        let half = grants.len().div_ceil(2);
-        for _ in 0..half {
-            if let Some((place, renewed)) = asked.next().await {
-                answers[place] = Some(renewed);
-            }
+        let mut next = asked.next().await;
+        while let Some((place, renewed)) = next {
+            answers[place] = Some(renewed);
+            let so_far = self.clock.stamp().since(&begun);
+            let limit = so_far.saturating_add(LATE);
+            next = self.clock.timeout(limit, asked.next()).await.flatten();
         }
-        let now = self.clock.stamp();
-        let end = now.plus(now.since(&begun)).plus(LATE);
-        let others = async {
-            while let Some((place, renewed)) = asked.next().await {
-                answers[place] = Some(renewed);
-            }
-        };
-        let _ = self.clock.until(end, others).await;
         let late = || Renewed::Unknown(Error::in_doubt("other renewals were answered before"));
         (answers.into_iter())
             .map(|answer| answer.unwrap_or_else(late))

@@ -10,3 +10,4 @@ pub(crate) mod kubeconfig;
 #[path = "../process.rs"]
 pub(crate) mod process;
 pub(crate) mod raw;
+pub(crate) mod suite;
