@@ -26,7 +26,8 @@ pub fn newer_holder(
     Error::new(
         ErrorKind::Lost(Ended::Gone),
         format!(
-            "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again"
+            "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again. If that never helps, the lock was moved to a store whose tokens are smaller; once no holder of the former store is left, let the fence forget the key: {}",
+            forget()
         ),
     )
 }

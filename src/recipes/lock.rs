@@ -13,6 +13,7 @@ use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::shared_runtime::SharedRuntime;
+use crate::model::span::in_millis;
 use crate::store::{Fencing, LockInfo, LockMode, Share};
 
 /// The longest rest.
@@ -392,7 +393,8 @@ impl Lock {
             let raising = fence.raise(guard.key(), guard.token());
             let raised = clock.timeout(limit, raising).await.unwrap_or_else(|| {
                 Err(Error::unavailable(format!(
-                    "the fence was not raised within {limit:?}: key={}; check it, or raise wait",
+                    "the fence was not raised within {:?}: key={}; check it, or raise wait",
+                    in_millis(limit),
                     guard.key()
                 )))
             });

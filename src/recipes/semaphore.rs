@@ -37,7 +37,7 @@ use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 
 use crate::fence::{Fence, erase};
-use crate::manager::{LockGuard, LockManager};
+use crate::manager::{LockGuard, LockManager, in_runtime};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::key::Key;
 use crate::recipes::busy::{MOST_NAMED, no_slot};
@@ -139,6 +139,11 @@ impl Semaphore {
     ///
     /// As [`Lock::acquire`].
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<SemaphorePermit>, Error> {
+        let runtime = self.manager.handle.context().runtime();
+        in_runtime(runtime, self.one_of_all_within(wait)).await
+    }
+
+    async fn one_of_all_within(&self, wait: Duration) -> Result<Option<SemaphorePermit>, Error> {
         let context = self.manager.handle.context();
         let clock = context.clock();
         let started = clock.stamp();

@@ -10,8 +10,8 @@ fn of_another_key() -> GuardedCell<i32> {
     GuardedCell::for_key("accounts/8".parse().unwrap(), 0)
 }
 
-/// The work goes wrong twice: it breaks a rule, and then a fence refuses it. `is_hidden`: it
-/// returns `Ok` all the same.
+/// The work goes wrong twice: it breaks a rule while a step is on its way, and then a fence refuses
+/// the step. `is_hidden`: it returns `Ok` all the same.
 fn ended(is_hidden: bool) -> Result<(), leasehold::Abort> {
     if is_hidden {
         Ok(())
@@ -35,9 +35,11 @@ fn a_newer_holder_counts_although_the_run_had_broken_a_rule_before() {
     for is_hidden in [false, true] {
         let (stage, trace, other) = (Stage::new(), Trace::default(), of_another_key());
         let outcome = stage.executor.guarded(|tx| {
-            drop(tx.write(&other));
             tx.step("debit", || Ok(()), |_| trace.add("compensated"))?;
-            let refused = || Err::<(), _>(EffectError::Fenced { seen: None });
+            let refused = || {
+                drop(tx.write(&other));
+                Err::<(), _>(EffectError::Fenced { seen: None })
+            };
             let refused = tx.step("credit", refused, |_| ());
             assert!(matches!(refused, Err(StepError::Fenced { .. })));
             ended(is_hidden)
@@ -52,10 +54,12 @@ async fn a_newer_holder_counts_in_an_awaited_run_too() {
         let (stage, trace, other) = (Stage::new(), Trace::default(), of_another_key());
         let ours = trace.clone();
         let run = stage.executor.guarded_async(async |tx| {
-            drop(tx.write(&other));
             let undo = async move |_| ours.add("compensated");
             tx.step("debit", async { Ok(()) }, undo).await?;
-            let refused = async { Err::<(), _>(EffectError::Fenced { seen: None }) };
+            let refused = async {
+                drop(tx.write(&other));
+                Err::<(), _>(EffectError::Fenced { seen: None })
+            };
             let refused = tx.step("credit", refused, async |_| ()).await;
             assert!(matches!(refused, Err(StepError::Fenced { .. })));
             ended(is_hidden)
@@ -70,10 +74,12 @@ async fn a_dropped_run_that_found_a_newer_holder_compensates_nothing() {
     {
         let ours = trace.clone();
         let mut run = pin!(stage.executor.guarded_async(async |tx| {
-            drop(tx.write(&other));
             let undo = async move |_| ours.add("compensated");
             tx.step("debit", async { Ok(()) }, undo).await?;
-            let refused = async { Err::<(), _>(EffectError::Fenced { seen: None }) };
+            let refused = async {
+                drop(tx.write(&other));
+                Err::<(), _>(EffectError::Fenced { seen: None })
+            };
             drop(tx.step("credit", refused, async |_| ()).await);
             std::future::pending::<Result<(), leasehold::Abort>>().await
         }));

@@ -1,6 +1,6 @@
 //! A run that will not commit learns it before its end; cells that it writes are many.
 
-use leasehold::run::EffectError;
+use leasehold::run::{EffectError, StepError};
 use leasehold::{Cause, ErrorKind, GuardedCell, LeaseError, RunError};
 
 use crate::executor_support::{Stage, token};
@@ -54,6 +54,50 @@ fn a_run_that_found_a_newer_holder_learns_it_at_its_next_check() {
     });
     assert!(
         matches!(outcome, Err(RunError::Fenced { seen: Some(seen), .. }) if seen == token(9)),
+        "{outcome:?}"
+    );
+}
+
+/// `write` has no result that the work could stop at.
+#[tokio::test]
+async fn a_run_that_cannot_commit_sends_no_further_step() {
+    let foreign = GuardedCell::for_key("accounts/8".parse().unwrap(), 0);
+    let stage = Stage::new();
+    let outcome = stage.executor.guarded(|tx| {
+        *tx.write(&foreign) += 1;
+        let call = || unreachable!("the step was sent");
+        let step = tx.step("debit", call, |_| ());
+        assert!(matches!(
+            step,
+            Err::<(), _>(StepError::Lease(LeaseError::Refused))
+        ));
+        Ok(())
+    });
+    let _ = outcome.unwrap_err();
+    let run = stage.executor.guarded_async(async |tx| {
+        *tx.write(&foreign) += 1;
+        let call = async { unreachable!("the step was sent") };
+        let step = tx.step("debit", call, async |_| ()).await;
+        assert!(matches!(
+            step,
+            Err::<(), _>(StepError::Lease(LeaseError::Refused))
+        ));
+        Ok(())
+    });
+    let _ = run.await.unwrap_err();
+    let outcome = stage.executor.guarded(|tx| {
+        let fenced = || Err::<(), _>(EffectError::Fenced { seen: None });
+        let _ = tx.step("debit", fenced, |_| ());
+        let call = || unreachable!("the step was sent beside a newer holder");
+        let step = tx.step("credit", call, |_| ());
+        assert!(matches!(
+            step,
+            Err::<(), _>(StepError::Lease(LeaseError::Refused))
+        ));
+        Ok(())
+    });
+    assert!(
+        matches!(outcome, Err(RunError::Fenced { .. })),
         "{outcome:?}"
     );
 }

@@ -15,6 +15,24 @@ use leasehold::{Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 
 use crate::support::{World, poll_once};
 
+/// It would be granted, found too short and withdrawn, until the wait is over.
+#[tokio::test]
+async fn a_lock_that_could_never_be_held_is_refused_at_once() {
+    let world = World::new();
+    let lock = || world.ours.lock("a");
+    let most = world.ours.settings().max_ttl;
+    for refused in [
+        lock().ttl(Duration::from_millis(50)),
+        lock().ttl(most + Duration::from_millis(1)),
+        lock().lock_delay(most),
+        lock().max_hold(Duration::from_secs(1)),
+    ] {
+        let error = refused.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let _guard = lock().ttl(Duration::from_secs(1)).acquire().await.unwrap();
+}
+
 const EXTREMES: [Duration; 6] = [
     Duration::ZERO,
     Duration::from_nanos(1),

@@ -7,11 +7,12 @@ use std::task::Poll;
 
 use futures_util::StreamExt;
 use leasehold::clock::Clock;
+use leasehold::fence::Fence;
 use leasehold::reentrant::Scope;
 use leasehold::run::{Effect, EffectError};
 use leasehold::store::{MemoryStore, Released};
 use leasehold::testing::{Faulty, Operation};
-use leasehold::{Abort, ErrorKind, LockManager, RunError, Settings};
+use leasehold::{Abort, Error, ErrorKind, FencingToken, Key, LockManager, RunError, Settings};
 
 use crate::bare_thread::block_on;
 use crate::no_threads;
@@ -49,6 +50,31 @@ fn reentrant_locks_and_elections_need_no_runtime_of_their_own() {
         election.while_leader("host-a", work).await.unwrap();
         assert_eq!(terms, 1);
     });
+}
+
+/// What a caller of several slots waits for between two attempts needs timers.
+#[test]
+fn a_semaphore_whose_fence_fails_at_first_needs_no_runtime() {
+    let locks = manager();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let slots = locks
+        .semaphore("s", 1)
+        .fence(FailsTwice(Arc::clone(&tries)));
+    let permit = block_on(slots.acquire()).unwrap();
+    assert_eq!(permit.slot(), 0);
+    assert_eq!(tries.load(Ordering::Relaxed), 3);
+}
+
+#[derive(Debug)]
+struct FailsTwice(Arc<AtomicUsize>);
+
+impl Fence for FailsTwice {
+    async fn raise(&self, _key: &Key, _token: FencingToken) -> Result<(), Error> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Err(Error::unavailable("not yet")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Answers at its second poll.

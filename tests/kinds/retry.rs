@@ -49,6 +49,37 @@ async fn a_refusal_in_a_commit_is_final_too() {
     assert!(!error.is_retryable());
 }
 
+/// A constraint that the data breaks is broken again.
+#[tokio::test]
+async fn a_commit_that_no_repetition_helps_is_final() {
+    let world = World::new();
+    let lock = world.ours.lock("a");
+    let repeated = [
+        (EffectError::not_applied("no answer yet"), true),
+        (EffectError::not_applied(Error::unavailable("down")), true),
+        (
+            EffectError::not_applied(Error::invalid("no such account")),
+            false,
+        ),
+        (
+            EffectError::not_applied(Ledger(Error::invalid("no such account"))),
+            false,
+        ),
+    ];
+    for (error, may_help) in repeated {
+        let run = lock.guarded(|tx| {
+            let _ = tx.commit_with(|_| Err::<Applied, _>(error));
+            Ok(())
+        });
+        let error = run.await.unwrap_err();
+        assert!(
+            matches!(error.cause(), Some(Cause::NotApplied(_))),
+            "{error:?}"
+        );
+        assert_eq!(error.is_retryable(), may_help, "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn work_whose_error_says_that_another_try_may_help_may_be_repeated() {
     for fail in [not_yet, || Ledger(Error::contended("busy")).into()] {

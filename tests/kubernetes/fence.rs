@@ -178,6 +178,22 @@ async fn a_commit_that_was_made_void_is_not_applied_by_a_second_use_of_its_permi
     assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "1");
 }
 
+/// The command of the error leaves the other keys behind their fences.
+#[tokio::test]
+async fn a_store_with_smaller_tokens_gets_the_command_that_forgets_one_key() {
+    let (_server, fence) = world().await;
+    let key = |name: &str| name.parse().unwrap();
+    let token = |number| FencingToken::new(number).unwrap();
+    fence.raise(&key("a"), token(9)).await.unwrap();
+    fence.raise(&key("b"), token(5)).await.unwrap();
+    for seen in [9, 1 << 50] {
+        fence.raise(&key("a"), token(seen)).await.unwrap();
+        let error = fence.raise(&key("a"), token(3)).await.unwrap_err();
+        let command = "kubectl annotate --overwrite -n shop leases.coordination.k8s.io prices leasehold/fence='{\"b\":5}'";
+        assert!(error.to_string().ends_with(command), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn an_object_that_was_read_before_the_fence_was_raised_is_refused() {
     let (_server, fence) = world().await;

@@ -164,6 +164,18 @@ async fn a_lease_counts_what_was_granted_and_not_what_was_asked_for() {
     assert!(guard.remaining() <= usable(secs(4)));
 }
 
+/// "What is left" by the server's clock is long after that clock has gone back.
+#[tokio::test]
+async fn a_store_that_answers_more_than_was_asked_for_makes_no_lease_longer() {
+    let (store, locks) = far();
+    store.road.lock().grants = Some(secs(3_600));
+    let guard = locks.lock("a").acquire().await.unwrap();
+    assert_eq!(guard.remaining(), usable(secs(10)));
+    pass(&store, &locks, secs(4)).await;
+    assert!(store.road.lock().renewals > 0);
+    assert!(guard.remaining() <= usable(secs(10)));
+}
+
 #[tokio::test]
 async fn each_lease_of_a_batch_counts_its_own_ttl() {
     let (store, locks) = far();

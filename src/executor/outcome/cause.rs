@@ -23,7 +23,8 @@ pub enum Cause<E = BoxError> {
     /// The lease did not allow the commit, or the work gave up because of it. Acquire the lock
     /// again.
     Lease(LeaseError),
-    /// The commit call proved that it changed nothing.
+    /// The commit call proved that it changed nothing. The run may be repeated, unless the error is
+    /// an [`Error`] that is [not retryable](Error::is_retryable), or was caused by one.
     NotApplied(BoxError),
     /// Another run of this process committed, or is committing, a cell that this run wrote. Run it
     /// again.
@@ -59,23 +60,22 @@ impl<E: 'static> Cause<E> {
     /// Whether another run may commit.
     pub(super) fn is_retryable(&self) -> bool {
         match self {
-            Self::Lease(_) | Self::NotApplied(_) | Self::Conflict | Self::Fenced { .. } => true,
+            Self::Lease(_) | Self::Conflict | Self::Fenced { .. } => true,
             Self::StepInDoubt => true,
             Self::Refused(_) | Self::Stopped => false,
-            Self::Failed(error) => says_so(error),
+            Self::Failed(error) => ours(error).is_some_and(Error::is_retryable),
+            Self::NotApplied(error) => ours(error).is_none_or(Error::is_retryable),
         }
     }
 }
 
-/// Whether an error of the work is one of ours that another try may not meet, or was caused by one.
-fn says_so<E: 'static>(error: &E) -> bool {
-    if let Some(error) = (error as &dyn Any).downcast_ref::<Error>() {
-        return error.is_retryable();
+/// The error itself, if it is one of ours; otherwise the first of ours that caused it.
+fn ours<E: 'static>(error: &E) -> Option<&Error> {
+    if let Some(error) = (error as &dyn Any).downcast_ref() {
+        return Some(error);
     }
-    let chain = std::iter::successors(boxed(error), |&error| error.source());
-    chain
-        .filter_map(|error| error.downcast_ref::<Error>())
-        .any(Error::is_retryable)
+    let mut chain = std::iter::successors(boxed(error), |&error| error.source());
+    chain.find_map(|error| error.downcast_ref())
 }
 
 /// The error of an untyped run. An error of a type of your own is shown by [`Cause`] itself, and

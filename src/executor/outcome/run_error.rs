@@ -96,9 +96,11 @@ impl<T, E: 'static> RunError<T, E> {
     /// True for [`NotStarted`](Self::NotStarted), [`Fenced`](Self::Fenced), and
     /// [`RolledBack`](Self::RolledBack) unless the run broke a rule ([`Cause::Refused`]), or its
     /// work [stopped](Cause::Stopped) or [failed](Cause::Failed). What the work decided is final,
-    /// with its reason, unless the work says otherwise: its error, or one that caused it, is an
-    /// [`Error`] that [is retryable](Error::is_retryable), such as
-    /// `Error::unavailable("the ledger is not open yet")`. For [`NotAcquired`](Self::NotAcquired)
+    /// with its reason, unless the work says otherwise: its error, or the first of ours that caused
+    /// it, is an [`Error`] that [is retryable](Error::is_retryable), such as
+    /// `Error::unavailable("the ledger is not open yet")`. A commit that was
+    /// [not applied](Cause::NotApplied) is repeated unless such an error says that this cannot
+    /// help. For [`NotAcquired`](Self::NotAcquired)
     /// as [`Error::is_retryable`] says. Never for [`Incomplete`](Self::Incomplete),
     /// [`InDoubt`](Self::InDoubt) and [`CommittedLate`](Self::CommittedLate): to repeat those may
     /// apply the change twice.

@@ -29,6 +29,7 @@ impl<'env> Tx<'env> {
         if lease.is_closed() {
             return Err(StepError::Lease(context.ending()));
         }
+        self.ensure_not_refused()?;
         lease.look_strict()?;
         context.sink().intent(&Intent {
             key: lease.key().clone(),

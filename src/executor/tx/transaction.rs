@@ -99,14 +99,21 @@ impl<'env> Tx<'env> {
         let lease = self.context.lease();
         let checked = if lease.is_closed() {
             Err(self.context.ending())
-        } else if self.is_refused.load(Ordering::Relaxed) {
-            Err(LeaseError::Refused)
         } else {
-            lease.look_fast().map(|_| ())
+            let allowed = self.ensure_not_refused();
+            allowed.and_then(|()| lease.look_fast().map(|_| ()))
         };
         let is_live = checked.is_ok();
         self.context.notify(self.run, RunEvent::Checked { is_live });
         checked
+    }
+
+    /// A run that broke a rule, or found a newer holder, cannot commit.
+    pub(crate) fn ensure_not_refused(&self) -> Result<(), LeaseError> {
+        if self.is_refused.load(Ordering::Relaxed) {
+            return Err(LeaseError::Refused);
+        }
+        Ok(())
     }
 
     /// What is left of the lease by the strict clocks; zero if it is over. A renewal may extend it.

@@ -281,8 +281,9 @@ impl Fence for K8sFence {
             match seen {
                 Some(seen) if seen == token.number() => return Ok(()),
                 Some(seen) if seen > token.number() => {
+                    tokens.remove(key.as_str());
                     return Err(newer_holder(key, token, FencingToken::new(seen)?, || {
-                        format!("kubectl annotate the object {} leasehold/fence-", self.path)
+                        forget(&self.path, &json!(tokens).to_string())
                     }));
                 }
                 _ => {}
@@ -336,6 +337,25 @@ fn annotate(object: &mut Value, name: &str, text: &str) {
 }
 
 /// The newest token of each key.
+/// The command that leaves the fences of the other keys at an object. No key has a quotation mark.
+fn forget(path: &str, others: &str) -> String {
+    let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let (group, place) = match parts[..] {
+        ["apis", group, _, ref place @ ..] => (format!(".{group}"), place),
+        ["api", _, ref place @ ..] => (String::new(), place),
+        _ => (String::new(), &parts[..]),
+    };
+    let (space, object) = match place {
+        ["namespaces", space, object @ ..] if object.len() > 1 => (format!(" -n {space}"), object),
+        object => (String::new(), object),
+    };
+    let (kind, name) = match object {
+        [kind, name, ..] => (*kind, *name),
+        _ => ("the object", path),
+    };
+    format!("kubectl annotate --overwrite{space} {kind}{group} {name} {TOKENS}='{others}'")
+}
+
 fn tokens_of(object: &Value) -> Result<BTreeMap<String, u64>, Error> {
     match object["metadata"]["annotations"][TOKENS].as_str() {
         None => Ok(BTreeMap::new()),
