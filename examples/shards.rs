@@ -1,8 +1,9 @@
-//! Twelve shards over three members: each joins, the shards move, and each leaves in order.
+//! Twelve shards over as many processes as you start: each joins, the shards move, and each leaves
+//! in order.
 //!
-//! `cargo run --example shards` keeps all in memory. With
-//! `--features redis -- redis://127.0.0.1:6379/0` it takes any store that has a queue; start it on several machines, and
-//! they share the shards.
+//! With `--features redis -- redis://127.0.0.1:6379/0` it is one member, on any store that has a
+//! queue, until it gets SIGTERM or Ctrl-C. Without a URL three members share the memory of one
+//! process.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use leasehold::clock::Clock;
 use leasehold::shards::{Shard, Shards};
 use leasehold::store::MemoryStore;
 use leasehold::{GuardedCell, LockManager};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -47,7 +49,6 @@ struct Member {
 impl Member {
     fn join(locks: &LockManager) -> Self {
         let shards = locks.shards("ingest", SHARDS as u32);
-        // A program cancels it when it gets SIGTERM.
         let stop = CancellationToken::new();
         let serving = tokio::spawn(shards.serve(work).until(stop.clone()));
         Self {
@@ -63,6 +64,38 @@ impl Member {
     }
 }
 
+/// This process is one member, until somebody stops it.
+async fn alone(url: &str) -> Result<(), Failure> {
+    let member = Member::join(&LockManager::connect(url).await?);
+    let mut own = member.shards.watch();
+    let mut terminate = signal(SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            changed = own.changed() => changed?,
+            _ = terminate.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+        }
+        println!("own: {:?}", *own.borrow_and_update());
+    }
+    member.leave().await
+}
+
+/// Three members of one process join and leave.
+async fn together() -> Result<(), Failure> {
+    let memory = MemoryStore::new()?;
+    let mut members = Vec::new();
+    for _ in 0..3 {
+        let locks = LockManager::new(memory.clone())?;
+        members.push(Member::join(&locks));
+        balanced(&members).await?;
+    }
+    while let Some(member) = members.pop() {
+        member.leave().await?;
+        balanced(&members).await?;
+    }
+    Ok(())
+}
+
 /// Until each member has its share.
 async fn balanced(members: &[Member]) -> Result<(), Failure> {
     for (number, member) in members.iter().enumerate() {
@@ -76,21 +109,10 @@ async fn balanced(members: &[Member]) -> Result<(), Failure> {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
-    let memory = MemoryStore::new()?;
-    let url = std::env::args().nth(1);
-    let mut members = Vec::new();
-    for _ in 0..3 {
-        let locks = match &url {
-            Some(url) => LockManager::connect(url).await?,
-            None => LockManager::new(memory.clone())?,
-        };
-        members.push(Member::join(&locks));
-        balanced(&members).await?;
+    match std::env::args().nth(1) {
+        Some(url) => alone(&url).await?,
+        None => together().await?,
     }
-    while let Some(member) = members.pop() {
-        member.leave().await?;
-        balanced(&members).await?;
-    }
-    println!("nobody owns anything");
+    println!("it owns nothing");
     Ok(())
 }
