@@ -197,10 +197,10 @@ impl OneTimeJob {
     /// # Errors
     ///
     /// [`JobError::NotRun`] if the lock was not acquired: `Contended` if another host ran the job
-    /// for all of the wait, `Unsupported` on a store without rests (ZooKeeper, Redlock), otherwise
-    /// as [`Lock::acquire`]. With [`AfterDeath::Skip`] also if the store did not confirm that the
-    /// job has begun: no host may run it then. [`JobError::Failed`] as the job failed.
-    /// [`JobError::NotRecorded`] if it ran, and another host may run it again.
+    /// for all of the wait, `Unsupported` on a store without rests (ZooKeeper, Redlock,
+    /// Kubernetes), otherwise as [`Lock::acquire`]. With [`AfterDeath::Skip`] also if the store did
+    /// not confirm that the job has begun: no host may run it then. [`JobError::Failed`] as the job
+    /// failed. [`JobError::NotRecorded`] if it ran, and another host may run it again.
     ///
     /// # Cancel safety
     ///

@@ -5,13 +5,16 @@
 //! each takes milliseconds.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
+use leasehold::fence::FenceGate;
 use leasehold::once::{AfterDeath, JobOutcome, OneTimeJob};
 use leasehold::store::MemoryStore;
 use leasehold::testing::{Faults, Faulty, Operation};
@@ -32,6 +35,45 @@ const TTL: Duration = secs(3);
 /// The longest step of time while a lease has to be renewed.
 const STEP: Duration = ms(500);
 
+/// A resource that keeps the names of what was done once, behind a fence.
+#[derive(Clone, Default)]
+struct Accounts {
+    gate: FenceGate,
+    effects: Arc<Mutex<Effects>>,
+}
+
+#[derive(Default)]
+struct Effects {
+    names: BTreeSet<u32>,
+    /// How often a fire time was applied, and how often it would have been without its name.
+    applied: u32,
+    asked: u32,
+}
+
+impl Accounts {
+    /// The effect of a fire time and its name, in one step.
+    async fn pay(&self, guard: &LockGuard, number: u32) {
+        let accounts = self.clone();
+        let paid = guard.commit(async move |permit| {
+            accounts.gate.apply(&permit, || {
+                let mut effects = accounts.effects.lock().unwrap();
+                effects.asked += 1;
+                effects.applied += u32::from(effects.names.insert(number));
+            })
+        });
+        // Refused if the lease is over.
+        drop(paid.await);
+    }
+
+    /// What was applied since the last call.
+    fn take(&self) -> (u32, u32) {
+        let mut effects = self.effects.lock().unwrap();
+        let (applied, asked) = (effects.applied, effects.asked);
+        (effects.applied, effects.asked) = (0, 0);
+        (applied, asked)
+    }
+}
+
 /// A host, and the network between it and the store.
 struct Host {
     network: Faulty<MemoryStore>,
@@ -43,6 +85,7 @@ struct Fleet {
     hosts: Vec<Host>,
     /// On a network without faults, and never killed.
     survivor: LockManager,
+    accounts: Accounts,
     dice: Dice,
 }
 
@@ -87,6 +130,7 @@ impl Fleet {
         Self {
             hosts: (0..HOSTS).map(host).collect(),
             survivor: survivor.build().unwrap(),
+            accounts: Accounts::default(),
             dice: Dice::new(seed, 0),
             clock,
         }
@@ -106,6 +150,7 @@ impl Fleet {
     fn job(&self, locks: &LockManager, number: u32, after_death: AfterDeath) -> OneTimeJob {
         let fire_time = std::time::UNIX_EPOCH + number * INTERVAL;
         let job = locks.once("report", fire_time).after_death(after_death);
+        let job = job.fence(self.accounts.gate.clone());
         job.keep(secs(3600)).wait(secs(30))
     }
 
@@ -127,11 +172,14 @@ impl Fleet {
             let is_killed = dice.falls(0.2).then(|| starts + dice.ms(0.0, 1.3 * JOB));
             let (job, clock) = (self.job(&host.locks, number, after_death), clock.clone());
             let (begun, done) = (&runs.begun, &runs.done);
+            let accounts = &self.accounts;
             let run = async move {
                 let takes = Duration::from_nanos(takes);
-                let ran = job.run(async |_: &LockGuard| {
+                let ran = job.run(async |guard: &LockGuard| {
                     begun.set(begun.get() + 1);
-                    clock.sleep(takes).await;
+                    clock.sleep(takes / 2).await;
+                    accounts.pay(guard, number).await;
+                    clock.sleep(takes / 2).await;
                     done.set(done.get() + 1);
                     Ok::<_, Infallible>(())
                 });
@@ -188,8 +236,9 @@ impl Fleet {
 
     async fn last(&self, number: u32, after_death: AfterDeath, runs: &Runs) {
         let job = self.job(&self.survivor, number, after_death);
-        let mut last = Box::pin(job.run(async |_: &LockGuard| {
+        let mut last = Box::pin(job.run(async |guard: &LockGuard| {
             runs.begun.set(runs.begun.get() + 1);
+            self.accounts.pay(guard, number).await;
             runs.done.set(runs.done.get() + 1);
             Ok::<_, Infallible>(())
         }));
@@ -209,10 +258,11 @@ impl Fleet {
     }
 }
 
-/// Without a fence. Which fire times were run twice, and which were not run to their end.
-async fn fleet(seed: u64, after_death: AfterDeath) -> (u32, u32) {
+/// Which fire times were run twice, which were not run to their end, and how many effects were
+/// refused because their name was there.
+async fn fleet(seed: u64, after_death: AfterDeath) -> (u32, u32, u32) {
     let mut fleet = Fleet::new(seed);
-    let (mut kills, mut repeated, mut unfinished) = (0, 0, 0);
+    let (mut kills, mut repeated, mut unfinished, mut refused) = (0, 0, 0, 0);
     let fire_times = fire_times();
     for number in 0..fire_times {
         let runs = fleet.fire(number, after_death).await;
@@ -221,6 +271,12 @@ async fn fleet(seed: u64, after_death: AfterDeath) -> (u32, u32) {
             AfterDeath::Skip => assert!(begun <= 1, "seed={seed} number={number}: begun={begun}"),
             _ => assert!(done >= 1, "seed={seed} number={number}: never done"),
         }
+        let (applied, asked) = fleet.accounts.take();
+        match after_death {
+            AfterDeath::Skip => assert!(asked <= 1, "seed={seed} number={number}: asked={asked}"),
+            _ => assert_eq!(applied, 1, "seed={seed} number={number}: asked={asked}"),
+        }
+        refused += asked - applied;
         kills += runs.kills;
         repeated += u32::from(begun > 1);
         unfinished += u32::from(done == 0);
@@ -228,21 +284,24 @@ async fn fleet(seed: u64, after_death: AfterDeath) -> (u32, u32) {
         fleet.pass(secs(1)).await;
     }
     assert!(kills > fire_times / 10, "kills={kills}");
-    println!("fire_times={fire_times} kills={kills} repeated={repeated} unfinished={unfinished}");
-    (repeated, unfinished)
+    println!(
+        "fire_times={fire_times} kills={kills} repeated={repeated} unfinished={unfinished} refused={refused}"
+    );
+    (repeated, unfinished, refused)
 }
 
+/// And its effect is applied exactly once, because its name goes with it.
 #[tokio::test]
 async fn each_fire_time_is_done_at_least_once() {
-    let (repeated, unfinished) = fleet(1, AfterDeath::Retry).await;
-    // Hosts were killed in the middle of their jobs, so some had to be repeated.
-    assert!(repeated > 0);
+    let (repeated, unfinished, refused) = fleet(1, AfterDeath::Retry).await;
+    // Hosts were killed in the middle of their jobs, some after the effect: it had to be refused.
+    assert!(repeated > refused && refused > 0);
     assert_eq!(unfinished, 0);
 }
 
 #[tokio::test]
 async fn each_fire_time_is_begun_at_most_once() {
-    let (repeated, unfinished) = fleet(2, AfterDeath::Skip).await;
+    let (repeated, unfinished, _) = fleet(2, AfterDeath::Skip).await;
     assert_eq!(repeated, 0);
     assert!(unfinished > 0);
 }
