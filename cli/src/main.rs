@@ -32,6 +32,7 @@ mod store;
 mod wait;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(spoken()) {
         Ok(cli) => cli,
         Err(error) => {
             let is_help = !error.use_stderr();
@@ -95,6 +96,15 @@ fn main() -> ExitCode {
     let is_waited_for = matches!(cli.command, Command::Hold(_));
     stderr::flush(is_waited_for.then_some(LAST_WORDS));
     ended.map_or_else(|failure| ExitCode::from(failure.code), Status::end)
+}
+
+/// The arguments, where `leader step-down` is another spelling of `step-down`.
+fn spoken() -> Vec<OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if words.len() > 2 && words[1] == "leader" && words[2] == "step-down" {
+        words.remove(1);
+    }
+    words
 }
 
 /// Whether `--json` was given, although the arguments could not be parsed. Words after `--` belong

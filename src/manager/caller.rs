@@ -105,7 +105,6 @@ impl<'a> Caller<'a> {
         let context = handle.context();
         context.lifetime.ensure_open()?;
         wish.ensure_supported(context.store.name(), &context.capability)?;
-        wish.times.ensure_renewable(&context.settings)?;
         if wait.is_some() {
             context.ensure_may_wait_for(&wish.key)?;
         }

@@ -91,30 +91,6 @@ impl HoldTimes {
         }
     }
 
-    /// Checks what a lock asked for in its own words by the rules of the settings. A hold that is
-    /// too short to be used would be withdrawn, and asked for again, until the wait is over.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`, with what is allowed.
-    pub(super) fn ensure_renewable(&self, settings: &Settings) -> Result<(), Error> {
-        if *self
-            == (Self {
-                rest: self.rest,
-                ..Self::of(settings)
-            })
-        {
-            return Ok(());
-        }
-        let settings = Settings {
-            ttl: self.ttl,
-            lock_delay: self.lock_delay,
-            max_hold: self.max_hold,
-            ..settings.clone()
-        };
-        settings.validate()
-    }
-
     /// The part of the store's `ttl` that the lease may use. What was asked for limits it: an
     /// answer that is longer comes from a clock of the server, and the next renewal shortens it.
     pub(super) fn leased(&self, ttl: Duration) -> Duration {

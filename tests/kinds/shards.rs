@@ -10,6 +10,7 @@ use leasehold::shards::{MAX_SHARDS, MAX_WEIGHT, Shard};
 use leasehold::store::{
     Acquired, Claim, Label, LockInfo, LockMode, MemoryStore, OwnerToken, Store,
 };
+use leasehold::testing::Operation;
 use leasehold::{Abort, Error, ErrorKind, FencingToken, Key, LockManager, Settings};
 use tokio_util::sync::CancellationToken;
 
@@ -68,6 +69,70 @@ async fn while_nobody_comes_nothing_moves() {
     let begun = crew.book().begun;
     crew.pass(secs(60)).await;
     assert_eq!(crew.book().begun, begun);
+    crew.assert_sound();
+}
+
+/// A planned move waits for a look and for the work to end, and never for a TTL.
+#[tokio::test]
+async fn a_join_and_a_leave_take_a_look_and_no_lease() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::with_clock(clock.clone());
+    let mut settings = Settings::default();
+    (settings.max_ttl, settings.ttl) = (secs(60), secs(60));
+    let mut crew = Crew::new(Some(clock.clone()), settings);
+    let now = || Clock::from(clock.clone()).stamp();
+    // A look, its random part, and the moves, two at a time at first.
+    let most = secs(60) / 6 + secs(2);
+    let first = crew.join(store.clone(), twelve);
+    crew.until_loads([(0, 12)]).await;
+    for round in 0..2 {
+        crew.pass(secs(7)).await;
+        let began = now();
+        let second = crew.join(store.clone(), twelve);
+        let (one, other) = (first.number, second.number);
+        crew.until_loads([(one, 6), (other, 6)]).await;
+        assert!(now().since(&began) <= most, "round={round}: join");
+        crew.pass(secs(7)).await;
+        let began = now();
+        second.stop.cancel();
+        crew.left(second).await.unwrap();
+        crew.until_loads([(one, 12)]).await;
+        assert!(now().since(&began) <= most, "round={round}: leave");
+    }
+    crew.assert_sound();
+}
+
+/// Whatever the number of shards. Renewals are requests for many shards each.
+#[tokio::test]
+async fn a_member_costs_the_store_one_request_for_each_look() {
+    let (mut crew, store) = crew();
+    let set_up = |locks: &LockManager| locks.shards("s", 300);
+    let members = [crew.join(store.clone(), set_up), crew.join(store, set_up)];
+    crew.until_loads([(0, 150), (1, 150)]).await;
+    crew.pass(secs(5)).await;
+    let asked = |operation| {
+        members
+            .each_ref()
+            .map(|member| member.network.counts(operation).asked)
+    };
+    let before = Operation::ALL.map(asked);
+    let ttls = 10;
+    crew.pass(ttls * Settings::default().ttl).await;
+    for (operation, before) in Operation::ALL.into_iter().zip(before) {
+        let more = asked(operation)
+            .into_iter()
+            .zip(before)
+            .map(|(now, then)| now - then);
+        let most = match operation {
+            // A random part of up to a quarter makes each pause shorter.
+            Operation::Inspect => u64::from(ttls) * 8 + 1,
+            Operation::Renew => continue,
+            _ => 0,
+        };
+        for more in more {
+            assert!(more as u64 <= most, "{operation:?}: {more} of {most}");
+        }
+    }
     crew.assert_sound();
 }
 
