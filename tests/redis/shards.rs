@@ -6,8 +6,9 @@ use leasehold::Settings;
 use leasehold::redis::RedisStore;
 use leasehold::store::{LockMode, Store};
 
-use crate::claims::{grant, queued};
+use crate::claims::{grant, is_busy, queued, release};
 use crate::crew::{Crew, members_come_and_go};
+use crate::other_holder::wait_for;
 use crate::server::RedisServer;
 use crate::shard_faults::{Scene, serve_if_asked, this_test};
 
@@ -40,6 +41,26 @@ async fn a_member_joins_at_any_time() {
     }
     let info = store.inspect(&first.claim.key).await.unwrap().unwrap();
     assert_eq!((info.holders, info.labels.len()), (5, 5));
+}
+
+/// A queue that never empties leaves its key free for a moment now and then. A shard has an owner
+/// all the time, so its next owner must not wait for that.
+#[tokio::test]
+async fn a_shard_moves_at_once_however_long_it_was_never_free() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let key = "s/shard/00003";
+    let line = format!("app:{key}{{app:{key}}}:line");
+    let mut owner = grant(&store, &queued(key, LockMode::Write)).await;
+    for _ in 0..3 {
+        let next = queued(key, LockMode::Write);
+        assert!(is_busy(&store, &next).await);
+        // It was left to others at the beginning of time.
+        assert_eq!(server.cli(&["SET", &line, "1", "XX", "KEEPTTL"]), "OK");
+        release(&store, &owner).await;
+        assert_eq!(server.cli(&["GET", &line]), "1", "it was left to others");
+        owner = wait_for(&store, &next).await;
+    }
 }
 
 #[tokio::test]

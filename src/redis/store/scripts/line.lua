@@ -12,6 +12,8 @@ local GAP, GAP_AFTER = 200, 4000
 -- asks for it, and one that joins must not wait.
 local READ_PART, READ_TURN = 30000, 40000
 local MEMBERS = '/shard-members'
+-- A key of this form is a shard: it has an owner all the time, and nobody else asks for it.
+local SHARD = '/shard/%d%d%d%d%d$'
 -- How many claims one script calls or notifies: the server does nothing else meanwhile. Whoever is
 -- left is called by the next event, or when it asks again.
 local MOST = 500
@@ -162,6 +164,9 @@ end
 -- For how long a free lock is left to clients that know nothing of the line (ms): mostly 0, but an
 -- eightieth of the time, GAP at most, when it was not free for GAP_AFTER.
 local function gap()
+  if string.find(lock, SHARD) then
+    return 0
+  end
   local last = left_at()
   if now >= last + GAP_AFTER then
     last = math.floor(now + math.min((now - last) / 80, GAP))
