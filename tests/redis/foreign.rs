@@ -75,6 +75,48 @@ async fn a_key_that_was_never_free_is_left_free_for_a_moment() {
     assert_eq!(server.cli(&["EXISTS", LOCK]), "0");
 }
 
+/// As if the lock was left to others for the last time at the beginning of time. Turns that were
+/// counted since then stay counted.
+fn waited_for_long(server: &RedisServer) {
+    let set = "local turns = string.match(redis.call('GET', KEYS[1]), ' %d+$') or ''
+        return redis.call('SET', KEYS[1], '1' .. turns, 'KEEPTTL')";
+    assert_eq!(server.cli(&["EVAL", set, "1", LINE]), "OK");
+}
+
+/// Whether the key has been left to others since.
+fn was_left_to_others(server: &RedisServer) -> bool {
+    server.cli(&["GET", LINE]).split(' ').next() != Some("1")
+}
+
+#[tokio::test]
+async fn behind_long_turns_the_key_is_left_free_after_ten_of_them_only() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let mut held = grant(&store, &claim("a")).await;
+    for turn in 0..22 {
+        let next = queued("a", LockMode::Exclusive);
+        assert!(is_busy(&store, &next).await);
+        waited_for_long(&server);
+        release(&store, &held).await;
+        let is_due = [10, 20].contains(&turn);
+        assert_eq!(was_left_to_others(&server), is_due, "turn {turn}");
+        held = wait_for(&store, &next).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reader_behind_a_long_turn_leaves_the_key_free_first() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&server.url(FRESH)).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    let reads = queued("a", LockMode::Read);
+    assert!(is_busy(&store, &reads).await);
+    waited_for_long(&server);
+    release(&store, &held).await;
+    assert!(was_left_to_others(&server));
+    let _held = wait_for(&store, &reads).await;
+}
+
 #[tokio::test]
 async fn in_a_gap_nobody_of_the_line_is_granted_the_lock() {
     let server = RedisServer::start();

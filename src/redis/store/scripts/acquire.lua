@@ -81,7 +81,7 @@ elseif place_ttl > 0 or not holder or holder == READERS then
   end
   if place_ttl > 0 then
     if not is_there then
-      redis.call('SET', line, whole(now))
+      redis.call('SET', line, whole(now) .. (holder == READERS and '' or ' ' .. GAP_TURNS))
     end
     -- A place that ends soon does not end the turn of the readers.
     local turn = holder == READERS and redis.call('PTTL', line) or 0

@@ -4,9 +4,9 @@
 -- A claim is one text for all its life, `<owner, 32 hex> <x|w|r> <label>`, or `<owner> s
 -- <permits>/<of> <label>` for a reader with a share. Its place is that text in `queue` (by arrival)
 -- and in `places` (by its end). The key `line` is there while anybody waits or reads. It says when
--- the lock was last left to others (ms).
+-- the lock was last left to others (ms), and how many turns come at least before it is again.
 local READERS = 'leasehold:readers'
-local GAP, GAP_AFTER = 200, 4000
+local GAP, GAP_AFTER, GAP_TURNS = 200, 4000, 10
 -- Readers join each other in the first part of each turn, so that the lock is free for once. Not
 -- those of a key with this end: it is the membership of processes that share shards, nobody else
 -- asks for it, and one that joins must not wait.
@@ -82,9 +82,11 @@ local function take(permits)
   redis.call('HSET', grants, 'taken', whole(taken() + permits))
 end
 
--- When the lock was last left to others (ms).
+-- When the lock was last left to others (ms), and how many turns have to come before it is again,
+-- if they are counted.
 local function left_at()
-  return tonumber(redis.call('GET', line)) or now
+  local last, turns = string.match(redis.call('GET', line) or '', '^(%d+) ?(%d*)$')
+  return tonumber(last) or now, tonumber(turns)
 end
 
 -- Readers of an earlier time lost their hold with the lock's key. A key of a wrong type is not
@@ -162,13 +164,25 @@ local function hold(claim, ends)
 end
 
 -- For how long a free lock is left to clients that know nothing of the line (ms): mostly 0, but an
--- eightieth of the time, GAP at most, when it was not free for GAP_AFTER.
-local function gap()
+-- eightieth of the time, GAP at most, when it was not free for GAP_AFTER and for GAP_TURNS. Long
+-- turns are few, and whoever waited for one is not to wait longer each time. Before a reader they do
+-- not count: those that overlap leave the lock free seldom enough.
+local function gap(claim)
   if string.find(lock, SHARD) then
     return 0
   end
-  local last = left_at()
-  if now >= last + GAP_AFTER then
+  local last, turns = left_at()
+  local is_due = now >= last + GAP_AFTER
+  if claim and reads(claim) then
+    turns = 0
+  elseif not turns then
+    turns = is_due and 0 or GAP_TURNS
+  end
+  if turns > 0 then
+    if claim and now >= last then
+      redis.call('SET', line, whole(last) .. ' ' .. turns - 1, 'XX', 'KEEPTTL')
+    end
+  elseif is_due then
     last = math.floor(now + math.min((now - last) / 80, GAP))
     redis.call('SET', line, whole(last), 'KEEPTTL')
   end
@@ -195,7 +209,7 @@ end
 -- Whether this claim, as the next one, may hold beside the holder.
 local function is_open(holder, claim)
   if not holder then
-    return gap() == 0
+    return gap(claim) == 0
   end
   return holder == READERS and joins(claim)
 end
