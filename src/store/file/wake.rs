@@ -2,6 +2,10 @@
 //!
 //! A process that waits binds a socket `w/<process>`; whoever hands a key over to one of its claims
 //! sends the claim there. A message proves nothing: the waiter asks again.
+//!
+//! The queue of a socket is short (10 messages, if `net.unix.max_dgram_qlen` is the kernel's own),
+//! and what does not fit is lost, since nobody waits for a process that may be stopped. A process
+//! that reads as many as fit, one after the other, may have lost some. Then all its waiters ask.
 
 use std::collections::HashMap;
 use std::io::ErrorKind as IoKind;
@@ -23,6 +27,11 @@ use crate::store::{Hint, Line, Waiters, Wakes, Woken};
 
 /// The owner token and the longest key.
 const LONGEST: usize = 16 + Key::MAX_LEN;
+
+/// Where the system says how many messages the queue of a socket holds, less one.
+const QUEUE: &str = "/proc/sys/net/unix/max_dgram_qlen";
+/// A longer queue may lose messages too: each sender has memory for some two hundred.
+const MOST_UNREAD: usize = 64;
 
 /// The hints of this process, and its socket.
 #[derive(Debug)]
@@ -143,6 +152,13 @@ impl Wakeups {
     }
 }
 
+/// With so many messages the queue of a new socket is full.
+fn full_queue() -> usize {
+    let text = std::fs::read_to_string(QUEUE).unwrap_or_default();
+    let most = text.trim().parse().unwrap_or(10_usize);
+    most.saturating_add(1).min(MOST_UNREAD)
+}
+
 /// Whether nobody reads a socket.
 pub(super) fn is_abandoned(directory: &Directory, name: &str) -> bool {
     let Ok(probe) = UnixDatagram::unbound() else {
@@ -161,15 +177,17 @@ fn listen(
     let socket = UnixDatagram::bind(&address)?;
     let mode = std::fs::Permissions::from_mode(directory.file_mode().as_raw_mode());
     std::fs::set_permissions(&address, mode)?;
-    let waiting = Arc::clone(waiting);
+    let (waiting, full) = (Arc::clone(waiting), full_queue());
     let thread = std::thread::Builder::new().name("leasehold-file".to_owned());
-    thread.spawn(move || receive(&socket, &waiting))?;
+    thread.spawn(move || receive(&socket, &waiting, full))?;
     Ok(())
 }
 
-/// Reads messages until an empty one arrives.
-fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiting>>) {
+/// Reads messages until an empty one arrives. `full`: with so many the queue loses others.
+fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiting>>, full: usize) {
     let mut message = [0; LONGEST];
+    // How many were there at once, at least.
+    let mut unread = 0_usize;
     loop {
         let len = match socket.recv(&mut message) {
             Ok(0) => return,
@@ -189,5 +207,59 @@ fn receive(socket: &UnixDatagram, waiting: &Mutex<HashMap<Key, Waiting>>) {
         let woken = parsed.and_then(|(owner, key)| waiting.lock().get_mut(&key)?.call(&owner));
         // Outside of the lock, which whoever wakes up needs first.
         drop(woken);
+        unread = unread.saturating_add(1);
+        // The length of the next message, if there is one.
+        if rustix::io::ioctl_fionread(socket).is_ok_and(|next| next > 0) {
+            continue;
+        }
+        if std::mem::take(&mut unread) >= full {
+            let mut waiting = waiting.lock();
+            let of_all = waiting.values_mut().map(|one| one.waiters.take_all());
+            let woken: Vec<_> = of_all.collect();
+            drop(waiting);
+            drop(woken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::super::tests::{Temporary, claim};
+    use super::*;
+
+    /// More than any queue holds.
+    const MANY: usize = 2_000;
+    const LOOKS: usize = 2_000;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "another thread reads")]
+    fn a_waiter_whose_message_did_not_fit_into_the_queue_is_woken_all_the_same() {
+        let temporary = Temporary::new();
+        let store = temporary.store();
+        let directory = &store.inner().directory;
+        let wakeups = Wakeups::new(7);
+        assert!(wakeups.receives(directory));
+        let claims: Vec<_> = (0..MANY).map(|n| claim(&format!("a/{n}"))).collect();
+        let hints = claims
+            .iter()
+            .map(|claim| wakeups.subscribe(&claim.key, claim.owner, Duration::ZERO));
+        let mut hints: Vec<_> = hints.collect();
+        // Whoever reads has to wait for this.
+        let waiting = wakeups.waiting.lock();
+        for claim in &claims {
+            let sent = wakeups.send(directory, 7, &claim.key, &claim.owner);
+            assert_eq!(sent, Sent::Sent);
+        }
+        drop(waiting);
+        for _ in 0..LOOKS {
+            hints.retain_mut(|hint| hint.now_or_never().is_none());
+            if hints.is_empty() {
+                return wakeups.end(directory);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("{} of {MANY} were not woken", hints.len());
     }
 }

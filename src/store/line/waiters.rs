@@ -41,15 +41,18 @@ impl Waiters {
     /// or a rest begins.
     pub(crate) fn take(&mut self, wakes: &Wakes) -> Vec<Woken> {
         if wakes.is_free || wakes.at_rest.is_some() {
-            return std::mem::take(&mut self.hints)
-                .into_values()
-                .map(|(wake, _)| Woken(wake))
-                .collect();
+            return self.take_all();
         }
         let granted = wakes.handed_over.iter();
         granted
             .filter_map(|(owner, _)| self.take_one(owner))
             .collect()
+    }
+
+    /// Takes out all hints.
+    pub(crate) fn take_all(&mut self) -> Vec<Woken> {
+        let hints = std::mem::take(&mut self.hints).into_values();
+        hints.map(|(wake, _)| Woken(wake)).collect()
     }
 
     /// Takes out the hint of one claim.
