@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::claims::{claim, grant};
 use crate::restart::Reported;
 use crate::server::canary::CANARY;
-use crate::server::{RedisServer, breathe};
+use crate::server::{RedisServer, breathe, until};
 use leasehold::fence::Fence;
 use leasehold::redis::{RedisFence, RedisStore};
 use leasehold::store::{Fencing, Renewed, Store};
@@ -114,6 +114,22 @@ async fn a_fence_is_refused_at_a_server_that_may_evict_whatever_its_url_accepts(
 async fn a_fence_that_would_not_wait_for_the_replicas_of_its_url_is_refused() {
     let server = RedisServer::start();
     let error = RedisFence::connect(&server.url("prefix=app&replicas=1")).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("replicas"), "{error}");
+}
+
+#[tokio::test]
+async fn a_fence_at_a_server_with_a_replica_is_refused() {
+    let server = RedisServer::start();
+    let port = server.port().to_string();
+    let _replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+    until("it is attached", async || {
+        let info = server.cli(&["INFO", "replication"]);
+        info.contains("connected_slaves:1")
+    })
+    .await;
+    let error = RedisFence::connect(&server.url("prefix=app")).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("replicas"), "{error}");

@@ -10,10 +10,10 @@ use crate::server::{RedisServer, breathe, is_of_version_6};
 use crate::stopped::{Stopped, in_the_process, report, stop_at};
 use leasehold::clock::Clock;
 use leasehold::fence::Fence;
-use leasehold::redis::{RedisBatch, RedisFence, RedisStore, Written};
+use leasehold::redis::{AlreadyApplied, RedisBatch, RedisFence, RedisStore, Written};
 use leasehold::run::{CommitProof, TxnId};
 use leasehold::testing::TestHold;
-use leasehold::{Ended, ErrorKind, Executor, FencingToken, LockManager, RunError, Settings};
+use leasehold::{Cause, Ended, ErrorKind, Executor, FencingToken, LockManager, RunError, Settings};
 
 const QUERY: &str = "prefix=app";
 /// For what is not answered.
@@ -86,13 +86,13 @@ async fn what_creates_a_key_is_applied_once_whoever_repeats_it() {
         .increment_by("paid", 10);
     assert_eq!(write(&fence, 1, &pay).await, Written::Applied);
     for number in [1, 2] {
-        let again = fence
-            .write(&key("a"), token(number), name(), "step", &pay)
-            .await;
-        let refused = again.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
-        assert!(refused.to_string().contains("reason=exists"), "{refused}");
+        let again = write(&fence, number, &pay).await;
+        assert_eq!(again, Written::AlreadyApplied);
     }
+    // Also where the program has used the name for a value of another type.
+    server.cli(&["RPUSH", "list", "1"]);
+    let list = RedisBatch::new().create("list", "", day);
+    assert_eq!(write(&fence, 2, &list).await, Written::AlreadyApplied);
     assert_eq!(server.cli(&["GET", "paid"]), "10");
     assert!(server.cli(&["PTTL", "pay@1"]).parse::<u64>().unwrap() > 86_000_000);
     // Of two in one batch neither is applied.
@@ -487,13 +487,50 @@ async fn a_server_that_is_not_there_proves_that_nothing_was_applied() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
+#[tokio::test]
+async fn a_run_whose_effect_was_there_before_reports_that_as_its_cause() {
+    let server = RedisServer::start();
+    let fence = fence(&server).await;
+    let hour = Duration::from_secs(3_600);
+    let pay = || {
+        RedisBatch::new()
+            .create("pay@1", "", hour)
+            .increment_by("paid", 10)
+    };
+    let executor = hold(1).executor();
+    apply(&executor, &fence, pay()).await.unwrap();
+    let again = apply(&executor, &fence, pay()).await.unwrap_err();
+    let Some(Cause::NotApplied(cause)) = again.cause() else {
+        panic!("{again:?}");
+    };
+    let is_known = cause.downcast_ref::<AlreadyApplied>().is_some();
+    assert!(is_known, "{again:?}");
+    // What the data do not allow is something else.
+    server.cli(&["SET", "paid", "no number"]);
+    let pay = RedisBatch::new()
+        .create("pay@2", "", hour)
+        .increment_by("paid", 10);
+    let refused = apply(&executor, &fence, pay).await.unwrap_err();
+    let Some(Cause::NotApplied(cause)) = refused.cause() else {
+        panic!("{refused:?}");
+    };
+    assert!(cause.downcast_ref::<AlreadyApplied>().is_none(), "{cause}");
+}
+
 async fn commit(
     executor: &Executor,
     fence: &RedisFence,
     value: &str,
 ) -> Result<CommitProof, RunError<()>> {
+    apply(executor, fence, RedisBatch::new().set("balance", value)).await
+}
+
+async fn apply(
+    executor: &Executor,
+    fence: &RedisFence,
+    batch: RedisBatch,
+) -> Result<CommitProof, RunError<()>> {
     let fence = fence.clone();
-    let batch = RedisBatch::new().set("balance", value);
     let done = executor.guarded_async(async |tx| {
         tx.commit_with(move |permit| fence.apply(permit, batch));
         Ok(())

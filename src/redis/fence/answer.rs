@@ -21,7 +21,19 @@ pub enum Written {
         /// The larger token.
         seen: FencingToken,
     },
+    /// A key that the batch [creates](super::RedisBatch::create) exists: what it does once was done
+    /// before, by another batch. Nothing was applied.
+    AlreadyApplied,
 }
+
+/// Why a commit was not applied: a key that its batch [creates](super::RedisBatch::create) exists,
+/// so what it does once was done before (feature `redis`).
+///
+/// The source of [`Cause::NotApplied`](crate::Cause::NotApplied), by `downcast_ref`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("what the batch does once was done before: a key that it creates exists")]
+#[non_exhaustive]
+pub struct AlreadyApplied;
 
 /// The locks of a batch, for a message.
 struct Shown<'a>(&'a [HeldKey]);
@@ -56,6 +68,7 @@ pub(super) fn read(locks: &[HeldKey], answer: &Value) -> Result<Written, Error> 
         (b"fenced", Some(seen)) => Ok(Written::Fenced {
             seen: FencingToken::new(seen)?,
         }),
+        (b"exists", _) => Ok(Written::AlreadyApplied),
         (b"implausible", _) => Err(Error::corrupt(format!(
             "the token is implausibly far ahead of the server's clock: {locks}; check where it came from"
         ))),

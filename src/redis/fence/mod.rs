@@ -18,9 +18,9 @@ use crate::model::fence_call::FenceCall;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
-use crate::redis::store::{Call, Failure, RedisOptions, Script, Servers, Target};
-pub use answer::Written;
+use crate::redis::store::{Call, Failure, RedisOptions, Script, Servers, Target, fault};
 use answer::read;
+pub use answer::{AlreadyApplied, Written};
 pub use batch::RedisBatch;
 
 /// A script, behind what it shares with others.
@@ -130,8 +130,9 @@ impl RedisFence {
     /// # Errors
     ///
     /// As [`RedisStore::connect`](crate::redis::RedisStore::connect); `Unsupported` behind
-    /// sentinels, with the option `replicas`, and for a cluster with replicas, since after a
-    /// fail-over the new master may not know the newest token; and for a server that may evict
+    /// sentinels, with the option `replicas`, and for a server or a cluster to which replicas are
+    /// attached now, since after a fail-over the new master may not know the newest token; and for
+    /// a server that may evict
     /// keys, whatever the option `eviction` says.
     ///
     /// # Cancel safety
@@ -166,10 +167,9 @@ impl RedisFence {
         let options = options.refusing_eviction();
         let target = Arc::new(Target::new(options)?);
         let servers = Arc::new(Servers::of(&target));
-        let has_replicas = servers.connect().await?;
-        if target.options.is_cluster() && has_replicas {
+        if servers.connect().await? {
             return Err(Error::unsupported(
-                "a fence does not work in a cluster with replicas: one that is promoted may not know the newest token; name a server of its own",
+                "a fence does not work with replicas: one that is promoted may not know the newest token; name a server of its own, without any",
             ));
         }
         let clock = Clock::system()?;
@@ -186,8 +186,8 @@ impl RedisFence {
     /// # Errors
     ///
     /// [`EffectError::Fenced`] if there is a newer holder, [`NotApplied`](EffectError::NotApplied)
-    /// if the server refused the whole batch, it was never sent, or it was not answered and then
-    /// resolved; otherwise [`Unknown`](EffectError::Unknown).
+    /// if the server refused the whole batch, a key that it creates exists ([`AlreadyApplied`]), it
+    /// was never sent, or it was not answered and then resolved; otherwise [`Unknown`](EffectError::Unknown).
     ///
     /// # Cancel safety
     ///
@@ -220,6 +220,9 @@ impl RedisFence {
             // later will meet the same fence.
             Some(Ok(Written::Fenced { seen })) => {
                 return Err(EffectError::Fenced { seen: Some(seen) });
+            }
+            Some(Ok(Written::AlreadyApplied)) => {
+                return Err(EffectError::not_applied(AlreadyApplied));
             }
             Some(Err(error)) if error.kind() != ErrorKind::InDoubt => {
                 return Err(EffectError::not_applied(error));
@@ -295,6 +298,7 @@ impl RedisFence {
                     // The data, a clock or the fence's key may allow it when an earlier copy
                     // arrives.
                     Err(refused) if is_in_doubt && refused.kind() != ErrorKind::InDoubt => break,
+                    Ok(Written::AlreadyApplied) if is_in_doubt => break,
                     read => return read,
                 },
                 Err(Failure::Unanswered(_)) => is_in_doubt = true,
@@ -395,6 +399,7 @@ impl Fence for RedisFence {
         let answer = answer.map_err(|failure| failure.into_error("raise a fence"))?;
         match read(&[lock], &answer)? {
             Written::Applied => Ok(()),
+            Written::AlreadyApplied => Err(fault::unexpected_reply("raise a fence")),
             Written::Fenced { seen } => Err(newer_holder(key, token, seen, || {
                 format!("DEL {}", names.beside(key, "raised"))
             })),

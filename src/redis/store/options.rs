@@ -272,11 +272,6 @@ impl RedisOptions {
         self.seeds.as_ref()
     }
 
-    /// Whether the locks are spread over the nodes of a cluster.
-    pub(crate) fn is_cluster(&self) -> bool {
-        self.seeds.is_some()
-    }
-
     /// The same for one server at another address: a node of a cluster, a member of a quorum.
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
         Self {

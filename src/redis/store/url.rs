@@ -370,7 +370,7 @@ mod tests {
         let url = "redis+cluster://me:secret@a:7000,b,[::1]:7002/?prefix=app";
         let read = options(url).unwrap();
         assert_eq!(read.address(), "[::1]:7002,a:7000,b:6379");
-        assert!(read.is_cluster() && read.server.redis_settings().username() == Some("me"));
+        assert!(read.seeds().is_some() && read.server.redis_settings().username() == Some("me"));
         assert_eq!(options("redis+cluster://a").unwrap().address(), "a:6379");
         for url in [
             "redis+cluster://",

@@ -9,7 +9,7 @@
 --       command: kind of key that it needs, count
 --       of its words, its words
 -- Answers: applied | again | void | reused | untimely | fenced seen | implausible now | foreign |
---          invalid index why |
+--          exists (a key that it creates) | invalid index why |
 --          broken index error
 local unpack = unpack or table.unpack
 local LIMIT = 9007199254740991
@@ -116,7 +116,8 @@ local function judge(key, need, words)
   end
   local kind = kind_of(key)
   if need == 'none' and kind ~= 'none' then
-    return 'exists'
+    -- Before this batch, or by it: then it contradicts itself.
+    return redis.call('TYPE', key).ok ~= 'none' and 'exists' or 'created twice'
   end
   if need ~= 'any' and kind ~= 'none' and kind ~= need then
     return 'wrong type'
@@ -150,7 +151,9 @@ for i = 3 + locks, #KEYS do
   end
   at = at + 2 + length
   local why = judge(KEYS[i], need, words)
-  if why then
+  if why == 'exists' then
+    return {why}
+  elseif why then
     return {'invalid', i - 3 - locks, why}
   end
   commands[#commands + 1] = words
