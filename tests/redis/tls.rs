@@ -323,3 +323,80 @@ async fn sentinels_a_cluster_and_a_quorum_are_trusted_by_the_authority_of_the_ur
     let url = format!("rediss+sentinel://{}/main?{ours}", hosts(&own));
     until("the sentinels listen", async || hold(&url).await.is_ok()).await;
 }
+
+/// Nobody writes what is read, and the heartbeats of all other locks are on the same thread.
+#[test]
+fn certificates_of_the_system_that_cannot_be_read_end_a_connect_in_time() {
+    let certificates = certificates();
+    let pipe = certificates.file("pipe.pem");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let answer = ask("rediss://127.0.0.1:1/0?timeout_millis=300", &pipe);
+    assert!(answer.contains("were not read in time"), "{answer}");
+    assert!(answer.contains("with ca"), "{answer}");
+    // Each host of the others is asked as this one is.
+    for url in [
+        "rediss+cluster://127.0.0.1:1/?timeout_millis=300",
+        "rediss+sentinel://127.0.0.1:1/main?timeout_millis=300",
+    ] {
+        let answer = ask(url, &pipe);
+        assert!(answer.contains("unavailable"), "{url}: {answer}");
+    }
+}
+
+#[test]
+fn the_authority_of_the_url_replaces_those_of_the_system_whatever_these_are() {
+    let certificates = certificates();
+    let port = free_port();
+    let _server = certificates.server(port, &[]);
+    let ours = certificates.trusting("ca.pem");
+    let url = format!("rediss://127.0.0.1:{port}/0?{ours}");
+    let reported = ask(&url, "/gone");
+    assert!(reported.contains("\ngranted\n"), "{reported}");
+    // One that the system trusts is none of them.
+    let other = certificates.trusting("other.pem");
+    let url = format!("rediss://127.0.0.1:{port}/0?{other}");
+    let reported = ask(&url, &certificates.file("ca.pem"));
+    assert!(reported.contains("unknown authority"), "{reported}");
+    let url = format!("rediss://127.0.0.1:{port}/0?{FRESH}");
+    let reported = ask(&url, "/gone");
+    assert!(reported.contains("unknown authority"), "{reported}");
+}
+
+#[tokio::test]
+async fn the_certificates_of_a_client_are_used_as_they_are_or_replaced_as_a_whole() {
+    let certificates = certificates();
+    let port = free_port();
+    let _server = certificates.server(port, &["--tls-auth-clients", "yes"]);
+    let url = format!("rediss://127.0.0.1:{port}/0");
+    let read = |name: &str| std::fs::read(certificates.file(name)).unwrap();
+    let identity = ::redis::ClientTlsConfig {
+        client_cert: read("client.pem"),
+        client_key: read("client.key"),
+    };
+    let certificates_of_it = ::redis::TlsCertificates {
+        client_tls: Some(identity),
+        root_cert: Some(read("ca.pem")),
+    };
+    let client = ::redis::Client::build_with_tls(url.as_str(), certificates_of_it).unwrap();
+    let server = || client.get_connection_info().clone();
+    let options = RedisOptions::of_client(server(), &patiently(FRESH)).unwrap();
+    let store = RedisStore::connect_with(options).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+    let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|it| certificates.file(it));
+    let files = format!("cert={cert}&key={key}");
+    for part in [format!("ca={ca}"), files.clone()] {
+        let error = RedisOptions::of_client(server(), &part).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("name all of them as options"), "{text}");
+    }
+    // A client without any, and all of them as options.
+    let client = ::redis::Client::open(url.as_str()).unwrap();
+    let server = client.get_connection_info().clone();
+    let options = format!("{}&ca={ca}&{files}", patiently(FRESH));
+    let options = RedisOptions::of_client(server, &options).unwrap();
+    let store = RedisStore::connect_with(options).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    release(&store, &held).await;
+}

@@ -7,11 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::oneshot;
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::{TlsConnector, client};
@@ -38,14 +36,8 @@ impl Tls {
         limit: (&Clock, Duration),
     ) -> Result<Self, Error> {
         let pem = files.read(limit).await?;
-        let mut roots = RootCertStore::empty();
-        // Those that cannot be read verify nothing.
-        match &pem.ca {
-            Some(ca) => roots.add_parsable_certificates(certificates(ca)),
-            None => roots.add_parsable_certificates(of_the_system(limit).await?),
-        };
+        let roots = Arc::new(files.roots(&pem, limit).await?);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let roots = Arc::new(roots);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| {
@@ -58,45 +50,9 @@ impl Tls {
                 (builder.dangerous()).with_custom_certificate_verifier(Arc::new(verifier))
             }
         };
-        let config = match &pem.client {
-            None => builder.with_no_client_auth(),
-            Some((cert, key)) => {
-                let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| unreadable())?;
-                let chain = certificates(cert).collect();
-                let with = builder.with_client_auth_cert(chain, key);
-                with.map_err(|_| unreadable())?
-            }
-        };
+        let config = pem.shown_by(builder)?;
         Ok(Self(Arc::new(config)))
     }
-}
-
-/// The files were checked when they were read.
-fn unreadable() -> Error {
-    Error::unavailable("the certificate of the client or its key cannot be used; check both files")
-}
-
-fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok)
-}
-
-/// They are read from many files, in a thread of its own: that may take longer than the runtime
-/// lives.
-async fn of_the_system(
-    (clock, limit): (&Clock, Duration),
-) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let (answer, loaded) = oneshot::channel();
-    let loading = std::thread::Builder::new().spawn(move || {
-        let _ = answer.send(rustls_native_certs::load_native_certs().certs);
-    });
-    loading.map_err(|error| Error::unavailable("no thread could be started").because(error))?;
-    let loaded = clock.timeout(limit, loaded).await;
-    let loaded = loaded.ok_or_else(|| {
-        Error::unavailable(format!(
-            "the certificates of the system were not read in time: timeout={limit:?}; name a file with sslrootcert, or check the file system of SSL_CERT_FILE and SSL_CERT_DIR"
-        ))
-    })?;
-    Ok(loaded.unwrap_or_default())
 }
 
 impl MakeTlsConnect<Socket> for Tls {

@@ -125,7 +125,9 @@ impl RedisOptions {
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse), and `Invalid` for a client that does not verify its server.
+    /// As [`parse`](Self::parse), and `Invalid` for a client that does not verify its server, and
+    /// for the options `ca`, `cert` and `key` beside certificates of the client: name all of them
+    /// as options, and open the client without.
     pub fn of_client(server: ConnectionInfo, options: &str) -> Result<Self, Error> {
         super::url::of_client(server, options)
     }

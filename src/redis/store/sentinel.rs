@@ -148,7 +148,7 @@ async fn ask(
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(how.timeout))
         .set_response_timeout(Some(how.timeout));
-    let mut connection = dial(server, &address, how, &config).await?;
+    let (mut connection, _driver) = dial(server, &address, how, &config).await?;
     let mut question = ::redis::cmd("SENTINEL");
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     let asked = question.query_async(&mut connection).await;

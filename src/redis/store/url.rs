@@ -71,6 +71,16 @@ pub(super) fn of_client(server: ConnectionInfo, query: &str) -> Result<RedisOpti
             "the client does not verify the certificate of its server; open it without #insecure",
         ));
     }
+    // Nobody but the client can read what it has.
+    let tls = match server.addr() {
+        ConnectionAddr::TcpTls { tls_params, .. } => tls_params.is_some(),
+        _ => false,
+    };
+    if tls && ["ca", "cert", "key"].iter().any(|name| url.has(name)) {
+        return Err(Error::invalid(
+            "the client has certificates of its own, beside which the options ca, cert and key would be ignored or replace a part of them; open the client without any, and name all of them as options",
+        ));
+    }
     given(RedisOptions::new(server)?, &url)
 }
 

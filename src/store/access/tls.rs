@@ -3,8 +3,6 @@
 
 use std::path::PathBuf;
 
-#[cfg(all(feature = "redis", feature = "tls"))]
-pub(crate) use with_tls::Pem;
 #[cfg(feature = "tls")]
 pub(crate) use with_tls::refusal;
 
@@ -65,12 +63,15 @@ mod with_tls {
     use std::path::PathBuf;
     use std::time::Duration;
 
+    use rustls::client::WantsClientCert;
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::sign::CertifiedKey;
     use rustls::{
-        AlertDescription as Alert, CertificateError as Bad, Error as Tls, InconsistentKeys,
+        AlertDescription as Alert, CertificateError as Bad, ClientConfig, ConfigBuilder,
+        Error as Tls, InconsistentKeys, RootCertStore,
     };
+    use tokio::sync::oneshot;
 
     use super::super::files;
     use super::TlsFiles;
@@ -79,9 +80,34 @@ mod with_tls {
 
     /// What the files contain, in PEM. It was read once as what it is meant to be.
     pub(crate) struct Pem {
-        pub(crate) ca: Option<Vec<u8>>,
+        ca: Option<Vec<u8>>,
         /// Certificate and key.
-        pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+        client: Option<(Vec<u8>, Vec<u8>)>,
+    }
+
+    impl Pem {
+        /// With our certificate, if there is one.
+        pub(crate) fn shown_by(
+            &self,
+            builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+        ) -> Result<ClientConfig, Error> {
+            let Some((cert, key)) = &self.client else {
+                return Ok(builder.with_no_client_auth());
+            };
+            // The files were checked when they were read.
+            let unreadable = || {
+                Error::unavailable(
+                    "the certificate of the client or its key cannot be used; check both files",
+                )
+            };
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| unreadable())?;
+            let with = builder.with_client_auth_cert(certificates(cert).collect(), key);
+            with.map_err(|_| unreadable())
+        }
+    }
+
+    fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
+        CertificateDer::pem_slice_iter(pem).filter_map(Result::ok)
     }
 
     impl TlsFiles {
@@ -100,6 +126,46 @@ mod with_tls {
                 are_one(cert, key).map_err(|why| files::unusable(self.names[2], path, why))?;
             }
             Ok(Pem { ca, client })
+        }
+
+        /// The authorities to trust. Those that cannot be read verify nothing.
+        ///
+        /// # Errors
+        ///
+        /// `Unavailable` if those of the system are not read within the limit.
+        pub(crate) async fn roots(
+            &self,
+            pem: &Pem,
+            limit: (&Clock, Duration),
+        ) -> Result<RootCertStore, Error> {
+            let mut roots = RootCertStore::empty();
+            match &pem.ca {
+                Some(ca) => roots.add_parsable_certificates(certificates(ca)),
+                None => roots.add_parsable_certificates(self.of_the_system(limit).await?),
+            };
+            Ok(roots)
+        }
+
+        /// They are read from many files, in a thread of its own: that may take longer than the
+        /// runtime lives.
+        pub(crate) async fn of_the_system(
+            &self,
+            (clock, limit): (&Clock, Duration),
+        ) -> Result<Vec<CertificateDer<'static>>, Error> {
+            let (answer, loaded) = oneshot::channel();
+            let loading = std::thread::Builder::new().spawn(move || {
+                let _ = answer.send(rustls_native_certs::load_native_certs().certs);
+            });
+            loading
+                .map_err(|error| Error::unavailable("no thread could be started").because(error))?;
+            let loaded = clock.timeout(limit, loaded).await;
+            let loaded = loaded.ok_or_else(|| {
+                Error::unavailable(format!(
+                    "the certificates of the system were not read in time: timeout={limit:?}; name a file with {}, or check the file system of SSL_CERT_FILE and SSL_CERT_DIR",
+                    self.names[0]
+                ))
+            })?;
+            Ok(loaded.unwrap_or_default())
         }
     }
 

@@ -264,7 +264,7 @@ impl Cluster {
             .set_connection_timeout(Some(options.timeout))
             .set_response_timeout(Some(options.timeout));
         let how = options.how(&self.clock);
-        let mut connection = dial(&options.server, &name, how, &config).await?;
+        let (mut connection, _driver) = dial(&options.server, &name, how, &config).await?;
         match slots_command().query_async(&mut connection).await {
             Ok(answer) => Ok(answer),
             Err(error) if error.code() == Some("ERR") => Err(Error::unsupported(format!(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisError};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::super::fault;
 use crate::clock::Clock;
@@ -27,18 +28,21 @@ impl<'a> How<'a> {
     }
 }
 
+/// What moves the bytes of a connection of ours, as long as that lasts. The client has its own.
+pub(in super::super) type Driver = Option<AbortOnDropHandle<()>>;
+
 /// Connects to a server. `address`: of what the URL names, for messages.
 pub(in super::super) async fn dial(
     server: &ConnectionInfo,
     address: &str,
     how: How<'_>,
     config: &AsyncConnectionConfig,
-) -> Result<MultiplexedConnection, Error> {
+) -> Result<(MultiplexedConnection, Driver), Error> {
     let limit = (how.clock, how.timeout);
     #[cfg(feature = "tls")]
-    let pem = how.tls.read(limit).await?;
+    let tls = super::encrypted::config(server, how.tls, limit).await?;
     #[cfg(feature = "tls")]
-    let pem = &pem;
+    let tls = &tls;
     let connect = |credentials: Option<crate::Credentials>| async move {
         let mut server = server.clone();
         if let Some(credentials) = credentials {
@@ -49,54 +53,33 @@ pub(in super::super) async fn dial(
             }
             server = server.set_redis_settings(settings);
         }
-        #[cfg(feature = "tls")]
-        let client = trusting(server, address, pem)?;
-        #[cfg(not(feature = "tls"))]
-        let client = open(server, address)?;
-        let connecting = client.get_multiplexed_async_connection_with_config(config);
-        connecting.await.map_err(|error| {
+        let db = server.redis_settings().db();
+        let failed = |error: RedisError| {
             if is_no_database(&error) {
-                let db = client.get_connection_info().redis_settings().db();
                 return no_database(address, db);
             }
             fault::not_connected(&error, address)
-        })
+        };
+        #[cfg(feature = "tls")]
+        if let Some(tls) = tls {
+            let connected = super::encrypted::connect(&server, tls, config, limit).await;
+            let (connection, driver) = connected.map_err(failed)?;
+            return Ok((connection, Some(driver)));
+        }
+        let client = open(server, address)?;
+        let connecting = client.get_multiplexed_async_connection_with_config(config);
+        Ok((connecting.await.map_err(failed)?, None))
     };
     how.login.connect(limit, connect).await
 }
 
 pub(super) fn open(server: ConnectionInfo, address: &str) -> Result<Client, Error> {
-    Client::open(server).map_err(|error| refused(&error, address))
-}
-
-/// The same with these certificates, if there are any.
-#[cfg(feature = "tls")]
-fn trusting(
-    server: ConnectionInfo,
-    address: &str,
-    pem: &crate::store::access::tls::Pem,
-) -> Result<Client, Error> {
-    use ::redis::{ClientTlsConfig, TlsCertificates};
-
-    if pem.ca.is_none() && pem.client.is_none() {
-        return open(server, address);
-    }
-    let client_tls = (pem.client.clone()).map(|(client_cert, client_key)| ClientTlsConfig {
-        client_cert,
-        client_key,
-    });
-    let certificates = TlsCertificates {
-        client_tls,
-        root_cert: pem.ca.clone(),
-    };
-    Client::build_with_tls(server, certificates).map_err(|error| refused(&error, address))
-}
-
-fn refused(error: &RedisError, address: &str) -> Error {
-    let category = error.category();
-    Error::invalid(format!(
-        "the redis client refused the address or the certificates: address={address} reason={category}"
-    ))
+    Client::open(server).map_err(|error| {
+        let category = error.category();
+        Error::invalid(format!(
+            "the redis client refused the address or the certificates: address={address} reason={category}"
+        ))
+    })
 }
 
 /// Only the text of the client's error says which refusal of the handshake it was.

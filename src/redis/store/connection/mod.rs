@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `target.rs` | what a connection connects to, and by which clock it waits |
 //! | `dialled.rs` | how a connection is made, with the credentials and the certificates of its moment |
+//! | `encrypted.rs` | the same over TLS |
 //! | `opened.rs` | a connection that was just made, and how long it waits for answers |
 //! | `preflight.rs` | what the server reports about itself when a connection is made |
 //! | `reconnecting.rs` | a connection that is made again when it is dead |
@@ -15,6 +16,8 @@
 //! When a connection is made again, and when it is given up, is in `store/dial/`.
 
 mod dialled;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod failure;
 mod opened;
 mod pool;

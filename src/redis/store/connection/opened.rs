@@ -3,6 +3,7 @@
 use ::redis::RedisResult;
 use ::redis::aio::MultiplexedConnection;
 
+use super::dialled::Driver;
 use crate::store::dial::Health;
 
 /// A connection that was just made.
@@ -19,6 +20,7 @@ pub(super) struct Opened {
 pub(super) struct Limit {
     #[cfg(feature = "testing")]
     pub(super) simulated: Option<simulated::Simulated>,
+    pub(super) _driver: Driver,
 }
 
 impl Limit {
@@ -44,7 +46,6 @@ pub(super) mod simulated {
     use std::time::Duration;
 
     use ::redis::RedisResult;
-    use tokio_util::task::AbortOnDropHandle;
 
     use crate::clock::Clock;
 
@@ -52,7 +53,6 @@ pub(super) mod simulated {
     pub(in super::super) struct Simulated {
         pub(in super::super) clock: Clock,
         pub(in super::super) timeout: Duration,
-        pub(in super::super) _driver: AbortOnDropHandle<()>,
     }
 
     impl Simulated {

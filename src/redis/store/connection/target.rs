@@ -199,11 +199,15 @@ impl Target {
         let server = self.server().await?;
         let address = self.options.address();
         let how = self.options.how(&self.clock);
-        let connection = dial(&server, &address, how, &config).await?;
+        let (connection, driver) = dial(&server, &address, how, &config).await?;
         Ok(Opened {
             connection,
             health,
-            limit: Limit::default(),
+            limit: Limit {
+                #[cfg(feature = "testing")]
+                simulated: None,
+                _driver: driver,
+            },
         })
     }
 
@@ -232,16 +236,12 @@ impl Target {
             .unwrap_or_else(timed_out)
             .map_err(|error: RedisError| fault::not_connected(&error, &self.options.address()))?;
         let driver = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(driver));
-        let simulated = Simulated {
-            clock,
-            timeout,
-            _driver: driver,
-        };
         Ok(Opened {
             connection,
             health,
             limit: Limit {
-                simulated: Some(simulated),
+                simulated: Some(Simulated { clock, timeout }),
+                _driver: Some(driver),
             },
         })
     }
