@@ -1,16 +1,19 @@
 //! Passwords that change while locks are held.
 
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use leasehold::redis::{RedisFence, RedisOptions, RedisStore};
-use leasehold::store::Store;
 use leasehold::store::quorum::Quorum;
 use leasehold::{ErrorKind, LockManager, Settings};
 
 use crate::claims::{claim, grant, release};
 use crate::rotation_of::{Holds, SecretFile, in_turn, manager};
+use crate::sentinel::Sentinel;
 use crate::server::canary::{self, CANARY};
 use crate::server::cluster::RedisCluster;
 use crate::server::{RedisServer, breathe, patiently, until};
@@ -186,38 +189,219 @@ async fn the_user_may_be_in_a_file_too() {
     release(&store, &held).await;
 }
 
+/// Holds over a change at all these servers at once, and then in the file.
+async fn holds_outlive_a_change(
+    locks: &LockManager,
+    servers: &[&RedisServer],
+    file: &SecretFile,
+    further: impl FnOnce(),
+) {
+    let holds = Holds::of(locks).await;
+    holds.are_renewed(breathe).await;
+    for server in servers {
+        set_password(server, &second());
+        disconnect(server);
+    }
+    until("a login is refused", async || {
+        servers.iter().all(|server| refusals(server) > 0)
+    })
+    .await;
+    file.write(&second());
+    further();
+    holds.are_renewed(breathe).await;
+    holds.release().await;
+}
+
 #[tokio::test]
-async fn every_node_of_a_cluster_and_every_member_reads_the_file() {
+async fn holds_in_a_cluster_outlive_a_change_of_the_password_of_all_nodes() {
     let file = SecretFile::with(&first());
     let cluster = RedisCluster::of_servers(|_, arguments| RedisServer::start_with(arguments));
-    let query = patiently(&format!("{FRESH}&password_file={}", file.path()));
     for node in cluster.masters() {
         set_password(node, &first());
     }
+    let query = patiently(&format!("{FRESH}&password_file={}", file.path()));
     let port = cluster.masters()[0].port();
     let url = format!("redis+cluster://me@127.0.0.1:{port}/?{query}");
-    let store = RedisStore::connect(&url).await.unwrap();
-    for name in ["a", "b", "c", "d"] {
-        let held = grant(&store, &claim(name)).await;
-        release(&store, &held).await;
-    }
-    for node in cluster.masters() {
-        assert!(node.cli(&["CLIENT", "LIST"]).contains("user=me"));
-    }
+    let locks = manager(RedisStore::connect(&url).await.unwrap());
+    let masters: Vec<_> = cluster.masters().iter().collect();
+    holds_outlive_a_change(&locks, &masters, &file, || {}).await;
+}
 
+#[tokio::test]
+async fn holds_of_a_majority_outlive_a_change_of_the_password_of_all_members() {
+    let file = SecretFile::with(&first());
     let servers = [0; 3].map(|_| RedisServer::start());
+    let query = patiently(&format!("{FRESH}&password_file={}", file.path()));
     let member = |server: &RedisServer| {
         set_password(server, &first());
         let url = format!("redis://me@127.0.0.1:{}/0?{query}", server.port());
         RedisStore::member(RedisOptions::parse(&url).unwrap()).unwrap()
     };
-    let quorum = Quorum::new(servers.iter().map(member)).unwrap();
-    let ours = claim("a");
-    until("a majority grants", async || {
-        matches!(
-            quorum.acquire(&ours).await,
-            Ok(leasehold::store::Acquired::Granted(_))
-        )
+    let locks = manager(Quorum::new(servers.iter().map(member)).unwrap());
+    let members: Vec<_> = servers.iter().collect();
+    holds_outlive_a_change(&locks, &members, &file, || {}).await;
+}
+
+/// A master that three sentinels name, and the hosts of a URL.
+fn behind_sentinels(master: &RedisServer) -> ([Sentinel; 3], String) {
+    let sentinels = [0; 3].map(|_| Sentinel::watching_at(master, master.port(), ""));
+    let hosts = sentinels
+        .each_ref()
+        .map(|one| format!("127.0.0.1:{}", one.port()));
+    (sentinels, hosts.join(","))
+}
+
+/// Of all sentinels; `false` while one of them does not answer yet.
+fn let_in_at(sentinels: &[Sentinel], password: &str) -> bool {
+    let password = format!(">{password}");
+    let rules = [
+        "ACL",
+        "SETUSER",
+        "me",
+        "on",
+        "resetpass",
+        &password,
+        "+@all",
+    ];
+    sentinels.iter().all(|one| one.cli(&rules) == "OK")
+}
+
+#[tokio::test]
+async fn holds_behind_sentinels_outlive_a_change_of_their_password_and_of_the_masters() {
+    let master = RedisServer::start();
+    set_password(&master, &first());
+    let (sentinels, hosts) = behind_sentinels(&master);
+    until("the sentinels answer", async || {
+        let_in_at(&sentinels, &first())
     })
     .await;
+    let (user, file) = (SecretFile::with("me"), SecretFile::with(&first()));
+    let of_sentinels = SecretFile::with(&first());
+    let query = patiently(&format!(
+        "{FRESH}&password_file={}&sentinel_user_file={}&sentinel_password_file={}",
+        file.path(),
+        user.path(),
+        of_sentinels.path()
+    ));
+    let url = format!("redis+sentinel://me@{hosts}/main?{query}");
+    let locks = manager(RedisStore::connect(&url).await.unwrap());
+    let change = || {
+        assert!(let_in_at(&sentinels, &second()));
+        of_sentinels.write(&second());
+    };
+    holds_outlive_a_change(&locks, &[&master], &file, change).await;
+}
+
+#[tokio::test]
+async fn a_provider_has_the_credentials_of_the_sentinels() {
+    let master = RedisServer::start();
+    let (sentinels, hosts) = behind_sentinels(&master);
+    until("the sentinels answer", async || {
+        let_in_at(&sentinels, &second())
+    })
+    .await;
+    let asked = Arc::default();
+    let url = format!("redis+sentinel://{hosts}/main?{}", patiently(FRESH));
+    let options = RedisOptions::parse(&url).unwrap();
+    let options = options.sentinel_credentials_from(in_turn(&asked, [first(), second()]));
+    let store = RedisStore::connect_with(options).await.unwrap();
+    let held = grant(&store, &claim("a")).await;
+    // Each of the majority, and the one that was refused once more.
+    assert!(asked.load(Ordering::SeqCst) >= 3);
+    release(&store, &held).await;
+}
+
+/// In front of a server: what comes over a connection from before [`expire`](Self::expire) is
+/// refused, as by a server that logs out whoever has a token that has expired.
+struct Expiring {
+    port: u16,
+    age: Arc<AtomicUsize>,
+}
+
+impl Expiring {
+    fn before(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let age = Arc::<AtomicUsize>::default();
+        let now = Arc::clone(&age);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", server)))
+                else {
+                    return;
+                };
+                let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                thread::spawn(move || drop(io::copy(&mut from, &mut to)));
+                let now = Arc::clone(&now);
+                thread::spawn(move || drop(Self::carry(client, server, &now)));
+            }
+        });
+        Self { port, age }
+    }
+
+    fn expire(&self) {
+        self.age.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn carry(mut client: TcpStream, mut server: TcpStream, age: &AtomicUsize) -> io::Result<()> {
+        let born = age.load(Ordering::SeqCst);
+        let mut piece = vec![0; 1 << 20];
+        let mut commands = Vec::new();
+        loop {
+            let count = client.read(&mut piece)?;
+            if count == 0 {
+                return server.shutdown(Shutdown::Both);
+            }
+            if age.load(Ordering::SeqCst) == born {
+                server.write_all(&piece[..count])?;
+                continue;
+            }
+            commands.extend_from_slice(&piece[..count]);
+            while let Some(length) = command(&commands) {
+                commands.drain(..length);
+                client.write_all(b"-NOAUTH Authentication required.\r\n")?;
+            }
+        }
+    }
+}
+
+/// The length of the command with which these bytes begin.
+fn command(bytes: &[u8]) -> Option<usize> {
+    let number = |at: usize| {
+        let end = at + bytes[at..].windows(2).position(|two| two == b"\r\n")?;
+        let number = std::str::from_utf8(&bytes[at + 1..end]).ok()?;
+        Some((number.parse::<usize>().ok()?, end + 2))
+    };
+    let (words, mut at) = number(0)?;
+    for _ in 0..words {
+        let (length, begin) = number(at)?;
+        at = begin + length + 2;
+    }
+    (at <= bytes.len()).then_some(at)
+}
+
+#[tokio::test]
+async fn an_open_connection_whose_login_has_expired_is_made_again_with_the_credentials_of_now() {
+    let server = RedisServer::start();
+    set_password(&server, &first());
+    let expiring = Expiring::before(server.port());
+    let asked = Arc::default();
+    let url = format!("redis://127.0.0.1:{}/0?{}", expiring.port, patiently(FRESH));
+    let options = RedisOptions::parse(&url).unwrap();
+    let options = options.credentials_from(in_turn(&asked, [first(), first()]));
+    let locks = manager(RedisStore::connect_with(options).await.unwrap());
+    let holds = Holds::of(&locks).await;
+    holds.are_renewed(breathe).await;
+    for _ in 0..2 {
+        let before = asked.load(Ordering::SeqCst);
+        expiring.expire();
+        holds.are_renewed(breathe).await;
+        assert!(asked.load(Ordering::SeqCst) > before);
+        // Of callers too: the request that finds it out fails, and the next one does not.
+        if let Err(error) = locks.lock("another").acquire().await {
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        }
+        drop(locks.lock("another").acquire().await.unwrap());
+    }
+    holds.release().await;
 }

@@ -55,7 +55,11 @@ impl Sentinel {
         }
     }
 
-    fn cli(&self, arguments: &[&str]) -> String {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn cli(&self, arguments: &[&str]) -> String {
         cli(self.port, arguments)
     }
 

@@ -85,8 +85,10 @@ impl RedisOptions {
             "after `redis+sentinel://`: for sentinels that ask for a user").only("sentinel"),
         Field::new("sentinel_password", "", Secret(|o: &mut Self, password| o.at_sentinels(|all| all.password(password))),
             "after `redis+sentinel://`: the password for them").only("sentinel"),
+        Field::new("sentinel_user_file", "", Text("the path of a file", |o: &mut Self, path| { let path = files::path(path)?; o.at_sentinels(|all| all.login.user_file = Some(path)); Ok(()) }),
+            "after `redis+sentinel://`: the user for them, read at each connect").only("sentinel"),
         Field::new("sentinel_password_file", "", Text("the path of a file", |o: &mut Self, path| { let path = files::path(path)?; o.at_sentinels(|all| all.login.password_file = Some(path)); Ok(()) }),
-            "after `redis+sentinel://`: the same, read at each connect").only("sentinel"),
+            "after `redis+sentinel://`: the password for them, read at each connect").only("sentinel"),
         Field::new("user", "", Secret(|o: &mut Self, user| o.log_in(|info| info.set_username(user))),
             "after `unix://`: the user").only("unix"),
         Field::new("pass", "", Secret(|o: &mut Self, password| o.log_in(|info| info.set_password(password))),
@@ -134,7 +136,7 @@ impl RedisOptions {
 
     /// Asks `provider` for the credentials at each connect: for passwords that change, and for
     /// tokens that expire. They replace those of the URL, whose user stays if the provider names
-    /// none. Sentinels have their own.
+    /// none. Sentinels have [their own](Self::sentinel_credentials_from).
     ///
     /// The provider has as long as a connect may take, `timeout_millis`. A server that refuses the
     /// credentials is dialled once more if the provider then has others. A connection that is open
@@ -161,6 +163,22 @@ impl RedisOptions {
         Fut: Future<Output = Result<Credentials, BoxError>> + Send + 'static,
     {
         self.login = Login::provided(provider);
+        self
+    }
+
+    /// The same for the sentinels of `redis+sentinel://`, which have users of their own. Without
+    /// sentinels it changes nothing. Each of them asks for itself, at each connect.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future of the provider may be dropped.
+    #[must_use]
+    pub fn sentinel_credentials_from<F, Fut>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, BoxError>> + Send + 'static,
+    {
+        self.at_sentinels(|all| all.login = Login::provided(provider));
         self
     }
 

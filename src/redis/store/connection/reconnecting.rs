@@ -156,6 +156,7 @@ async fn connect(target: &Target) -> Result<Session, Error> {
         health,
         limit,
         clock: target.clock().clone(),
+        login_changes: !target.options.login.is_fixed(),
         server,
         marks: Mutex::default(),
         judging: tokio::sync::Mutex::default(),

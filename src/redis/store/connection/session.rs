@@ -10,6 +10,7 @@ use ::redis::{Cmd, ErrorKind as Redis, Pipeline, RedisError, ServerErrorKind, Va
 use parking_lot::Mutex;
 
 use super::super::cluster::Slot;
+use super::super::fault;
 use super::super::mark::Mark;
 use super::super::script::{Call, Script};
 use super::failure::{Failure, without_script};
@@ -28,6 +29,8 @@ pub(in super::super) struct Session {
     pub(super) health: Health,
     pub(super) limit: Limit,
     pub(super) clock: Clock,
+    /// Whether the next connection may log in with other credentials.
+    pub(super) login_changes: bool,
     /// What the server reported about itself when the connection was made.
     pub(in super::super) server: Server,
     /// The marks of the slots for which the server was judged; `None` where there are no slots.
@@ -98,7 +101,7 @@ impl Session {
         let in_flight = InFlight::begin(&self.clock, &self.health);
         let answer = command.query_async(&mut connection);
         let answer = self.limit.of(answer).await;
-        judged(in_flight, answer)
+        self.judged(in_flight, answer)
     }
 
     /// Runs a script over this connection or not at all.
@@ -137,33 +140,59 @@ impl Session {
         let in_flight = InFlight::begin(&self.clock, &self.health);
         let answer = connection.send_packed_commands(commands, 0, commands.len());
         let answer = self.limit.of(answer).await;
-        let answers = judged(in_flight, answer)?.into_iter();
+        let answers = self.judged(in_flight, answer)?.into_iter();
         let answers = answers.map(|answer| answer.extract_error().map_err(without_script));
         let answers: Vec<_> = answers.collect();
-        // A refusal of one of many is an answer among the others.
-        if answers
-            .iter()
-            .any(|one| one.as_ref().is_err_and(is_of_a_replica))
+        if let Some(Err(first)) = answers.first()
+            && self.is_another_login(first)
         {
+            self.give_up();
+            return Err(login_expired(first));
+        }
+        // A refusal of one of many is an answer among the others.
+        let ends = |refusal| is_of_a_replica(refusal) || self.is_another_login(refusal);
+        if answers.iter().any(|one| one.as_ref().is_err_and(ends)) {
             self.give_up();
         }
         Ok(answers)
     }
+
+    /// Ends a request, and gives the connection up if the answer says so.
+    fn judged<T>(
+        &self,
+        in_flight: InFlight<'_>,
+        answer: Result<T, RedisError>,
+    ) -> Result<T, Failure> {
+        let health = in_flight.end();
+        let answer = answer.map_err(Failure::of);
+        if !matches!(answer, Err(Failure::Unanswered(_))) {
+            health.answered();
+        }
+        answer.map_err(|failure| {
+            match &failure {
+                Failure::Refused(error) if self.is_another_login(error) => {
+                    health.give_up();
+                    return login_expired(error);
+                }
+                Failure::Refused(error) if is_of_a_replica(error) => health.give_up(),
+                Failure::Unanswered(_) => health.give_up(),
+                _ => {}
+            }
+            failure
+        })
+    }
+
+    /// The server does not know our login any more (a token that has expired), and the next connect
+    /// asks for another one.
+    fn is_another_login(&self, error: &RedisError) -> bool {
+        self.login_changes
+            && (error.kind() == Redis::AuthenticationFailed
+                || matches!(error.code(), Some("NOAUTH" | "WRONGPASS")))
+    }
 }
 
-/// Ends a request, and gives its connection up if the answer says so.
-fn judged<T>(in_flight: InFlight<'_>, answer: Result<T, RedisError>) -> Result<T, Failure> {
-    let health = in_flight.end();
-    let answer = answer.map_err(Failure::of);
-    if !matches!(answer, Err(Failure::Unanswered(_))) {
-        health.answered();
-    }
-    answer.inspect_err(|failure| {
-        let is_replica = matches!(failure, Failure::Refused(error) if is_of_a_replica(error));
-        if is_replica || matches!(failure, Failure::Unanswered(_)) {
-            health.give_up();
-        }
-    })
+fn login_expired(error: &RedisError) -> Failure {
+    Failure::Answered(fault::refused(error, "know our login any more").that_may_pass())
 }
 
 /// The master was made a replica, perhaps one without a link to its master. The next connection
