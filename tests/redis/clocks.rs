@@ -7,7 +7,7 @@ use leasehold::fence::Resolve;
 use leasehold::redis::{RedisBatch, RedisStore, Written};
 use leasehold::run::{Doubt, HeldKey, Resolution};
 use leasehold::store::quorum::Quorum;
-use leasehold::store::{Acquired, LockMode, Store};
+use leasehold::store::{Acquired, LockMode, Released, Revoke, Revoked, Store};
 
 use crate::claims::{claim, claim_for, grant, key, queued, release};
 use crate::fence::{fence, name, token};
@@ -55,6 +55,53 @@ async fn a_downgrade_after_the_clock_was_set_back_is_no_longer_than_its_ttl() {
         // The second is answered as the first was.
         let read = store.downgrade(&held).await.unwrap();
         assert!(read.proof.ttl <= held.claim.ttl, "{read:?}");
+    }
+}
+
+/// Its client is gone: nobody renews it.
+#[tokio::test]
+async fn after_the_clock_was_set_back_a_dead_holder_keeps_its_lock_for_max_ttl_at_most() {
+    const MAX_TTL: Duration = Duration::from_secs(30);
+    let server = RedisServer::start_with_clock(&[]);
+    let store = store(&server).await;
+    let dead = [
+        claim("plain"),
+        queued("fair", LockMode::Exclusive),
+        queued("read", LockMode::Read),
+    ];
+    let revoked = claim("revoked");
+    for claim in dead.iter().chain([&revoked]) {
+        let _held = grant(&store, claim).await;
+    }
+    // What is not ours, and a rest, last as they were meant to.
+    server.cli(&["SET", "app:theirs", "of another client", "PX", "600000"]);
+    let rested = grant(&store, &claim("rested")).await;
+    let rest = store.rest(&rested, HOUR).await;
+    assert!(matches!(rest, Released::Released), "{rest:?}");
+    server.clock().behind(DAY);
+    let busy = async |name: &str| {
+        let mode = if name == "read" {
+            LockMode::Write
+        } else {
+            LockMode::Exclusive
+        };
+        match store.acquire(&queued(name, mode)).await {
+            Ok(Acquired::Busy {
+                remaining: Some(left),
+            }) => left,
+            other => panic!("{name}: {other:?}"),
+        }
+    };
+    for claim in &dead {
+        let left = busy(claim.key.as_str()).await;
+        assert!(left <= MAX_TTL, "{left:?}: {}", claim.key);
+    }
+    match store.revoke(&revoked.key, Revoke::AfterTtl).await.unwrap() {
+        Revoked::Revoked { free_in } => assert!(free_in <= MAX_TTL, "{free_in:?}"),
+        other => panic!("{other:?}"),
+    }
+    for name in ["theirs", "rested"] {
+        assert!(busy(name).await > DAY, "{name}");
     }
 }
 

@@ -74,6 +74,32 @@ async fn a_renewed_reader_of_one_is_held_for_the_other() {
     assert!(matches!(answer, Ok(Acquired::Busy { .. })), "{answer:?}");
 }
 
+/// Plain, and by the line of those that wait.
+#[tokio::test]
+async fn tokens_of_a_lock_grow_by_whichever_it_is_asked_for() {
+    let server = RedisServer::start();
+    let (outer, inner) = (store(&server, OUTER.0).await, store(&server, INNER.0).await);
+    for mode in [None, Some(LockMode::Exclusive), Some(LockMode::Read)] {
+        let mut last = None;
+        for _ in 0..3 {
+            for (store, name) in [(&outer, OUTER.1), (&inner, INNER.1)] {
+                let ours = mode.map_or_else(
+                    || claim_for(name, Duration::from_secs(10)),
+                    |mode| queued(name, mode),
+                );
+                let held = grant(store, &ours).await;
+                assert!(
+                    Some(held.token) > last,
+                    "{mode:?}: {:?} {last:?}",
+                    held.token
+                );
+                last = Some(held.token);
+                release(store, &held).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_token_that_one_has_seen_fences_the_other() {
     let server = RedisServer::start();

@@ -11,12 +11,12 @@ local lock, token, claim, ttl, mark = KEYS[1], KEYS[5], ARGV[1], ARGV[2], ARGV[3
 if redis.call('GET', KEYS[3]) ~= mark then
   return 'judge'
 end
-local voted = ''
+local voted, time = '', redis.call('TIME')
+local us = time[1] * 1000000 + time[2]
 if ARGV[6] then
   -- The token of a vote is a time, so those of all members are about the same. One that is too far
   -- ahead is damaged.
-  local time, least = redis.call('TIME'), tonumber(ARGV[6])
-  local us = time[1] * 1000000 + time[2]
+  local least = tonumber(ARGV[6])
   least = least <= us + 1000000 and math.max(least, us) or us
   if redis.call('EXISTS', lock) == 0 and least > (tonumber(redis.call('GET', token) or 0) or least) then
     redis.call('SET', token, string.format('%.0f', least - 1))
@@ -25,13 +25,11 @@ if ARGV[6] then
 end
 if redis.call('EXISTS', lock, KEYS[2], KEYS[4]) == 0 and not string.find(claim, '^[rs]', 34) then
   -- Free, and nobody waits.
-  local number = redis.call('INCR', token)
-  if number > 1e15 then
-    number = string.format('%.0f', number)
-    local value = string.sub(claim, 1, 33) .. number .. string.sub(claim, 33, 35) .. ARGV[5] .. string.sub(claim, 35)
-    redis.call('SET', lock, value, 'PX', ttl)
-    return 'granted ' .. number .. voted
-  end
+  local number = string.format('%.0f', math.max(redis.call('INCR', token), us))
+  redis.call('SET', token, number)
+  local value = string.sub(claim, 1, 33) .. number .. string.sub(claim, 33, 35) .. ARGV[5] .. string.sub(claim, 35)
+  redis.call('SET', lock, value, 'PX', ttl)
+  return 'granted ' .. number .. voted
 elseif redis.call('EXISTS', KEYS[4]) == 1 then
   return 'gone'
 end
@@ -98,7 +96,7 @@ end
 if number then
   return 'granted ' .. number .. voted
 end
-local left = redis.call('PTTL', lock)
+local left = left_of_lock()
 if holder == READERS and string.sub(claim, 34, 34) == 's' then
   -- One end may be enough.
   local ends = redis.call('ZRANGE', readers, 0, 0, 'WITHSCORES')[2]

@@ -82,6 +82,27 @@ local function take(permits)
   redis.call('HSET', grants, 'taken', whole(taken() + permits))
 end
 
+-- What is left of the lock (ms). After the server's clock was set back, a hold of ours would last
+-- for as long as the step: no lease lasts for longer than max_ttl, so it is cut to that. What others
+-- set, and a rest, stay.
+local function left_of_lock()
+  local left, most = redis.call('PTTL', lock), tonumber(string.match(mark, '%d+$')) or 0
+  if most == 0 or left <= most then
+    return left
+  end
+  local holder = redis.call('GET', lock)
+  may_fill()
+  if holder == READERS then
+    for _, owner in ipairs(redis.call('ZRANGEBYSCORE', readers, '(' .. whole(now + most), '+inf', 'LIMIT', 0, MOST)) do
+      redis.call('ZADD', readers, whole(now + most), owner)
+    end
+    bind(readers, lock, readers, grants)
+  elseif string.match(holder, '^%x+ %d+ [xw] ') then
+    redis.call('PEXPIRE', lock, most)
+  end
+  return redis.call('PTTL', lock)
+end
+
 -- When the lock was last left to others (ms), and how many turns have to come before it is again,
 -- if they are counted.
 local function left_at()
@@ -121,8 +142,9 @@ local function end_readers(most, ...)
   end
 end
 
--- Makes the claim a holder until then (ms). Returns its token. judge.lua set the counter to the
--- time; without it, it begins there.
+-- Makes the claim a holder until then (ms). Returns its token: larger than the last one of the
+-- prefix, and the time at least, so that it is larger than those of other prefixes that share the
+-- lock.
 local function hold(claim, ends)
   local is_reader = reads(claim)
   local is_first = is_reader and redis.call('GET', lock) ~= READERS
@@ -133,12 +155,8 @@ local function hold(claim, ends)
     -- short.
     end_readers(2)
   end
-  local number = redis.call('INCR', token)
-  if number < 1e15 then
-    number = us
-    redis.call('SET', token, whole(us))
-  end
-  number = whole(number)
+  local number = whole(math.max(redis.call('INCR', token), us))
+  redis.call('SET', token, number)
   local about = number .. string.sub(claim, 33, 35) .. whole(now) .. string.sub(claim, 35)
   -- Without a right this script may end anywhere: the lock has an end from the beginning, and then
   -- the exact one.

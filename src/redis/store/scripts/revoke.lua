@@ -6,7 +6,7 @@
 -- free>
 local lock, token, mark = KEYS[1], KEYS[3], ARGV[2]
 --@line
-local holder, left = redis.call('GET', lock), redis.call('PTTL', lock)
+local holder, left = redis.call('GET', lock), left_of_lock()
 local is_held = holder and holder ~= 'leasehold:barred'
 if ARGV[1] == 'after' and holder then
   if not is_held or holder == 'leasehold:rest' then
