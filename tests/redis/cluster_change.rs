@@ -12,7 +12,7 @@ use leasehold::{ErrorKind, LockManager};
 
 use crate::claims::{claim, claim_for, grant, is_busy, once, queued, release};
 use crate::cluster::on_time;
-use crate::other_holder::{OtherHolder, uptime, wait_for};
+use crate::other_holder::{OtherHolder, age, wait_for};
 use crate::server::breathe;
 use crate::server::cluster::{RedisCluster, when};
 
@@ -350,7 +350,7 @@ async fn is_next_let_in_after(ttl: Duration, query: &str, lost: Lost) -> bool {
     let name = cluster.name_at(0);
     // Real time, since the servers count their age in whole seconds: its age is nothing that speaks
     // against the new master.
-    when(async || cluster.nodes.iter().all(|node| uptime(node) >= 8)).await;
+    when(async || cluster.nodes.iter().all(|node| age(node) >= 8)).await;
     let (first, asking) = (store(&cluster, query).await, store(&cluster, query).await);
     let holder = OtherHolder::holding(&first, &name, ttl).await;
     assert_eq!(cluster.nodes[0].cli(&["WAIT", "1", "10000"]), "1");
@@ -466,7 +466,7 @@ async fn a_node_that_was_flushed_grants_nothing_before_that_lease_ended_and_the_
     let cluster = RedisCluster::of_masters(3);
     let query = "prefix=app&max_ttl=6s";
     // Real time, since the servers count their age in whole seconds: old enough to be trusted.
-    when(async || cluster.masters().iter().all(|node| uptime(node) >= 8)).await;
+    when(async || cluster.masters().iter().all(|node| age(node) >= 8)).await;
     let idle = store(&cluster, query).await;
     let first = store(&cluster, query).await;
     let name = cluster.name_at(0);
@@ -490,7 +490,7 @@ async fn a_node_that_was_flushed_grants_nothing_before_that_lease_ended_and_the_
 async fn a_slot_that_was_given_away_without_its_data_grants_nothing_to_who_knew_it() {
     let cluster = RedisCluster::of_masters(3);
     let query = "prefix=app&max_ttl=6s";
-    when(async || cluster.masters().iter().all(|node| uptime(node) >= 8)).await;
+    when(async || cluster.masters().iter().all(|node| age(node) >= 8)).await;
     let (first, asking) = (store(&cluster, query).await, store(&cluster, query).await);
     let name = cluster.name_at(0);
     let holder = OtherHolder::holding(&first, &name, Duration::from_secs(6)).await;
@@ -516,7 +516,7 @@ async fn a_slot_that_was_given_away_without_its_data_grants_nothing_to_who_knew_
 async fn what_a_moved_slot_brings_along_is_trusted_by_a_node_that_is_old_enough() {
     let cluster = RedisCluster::of_masters(3);
     let query = "prefix=app&max_ttl=6s";
-    when(async || cluster.masters().iter().all(|node| uptime(node) >= 8)).await;
+    when(async || cluster.masters().iter().all(|node| age(node) >= 8)).await;
     let ours = store(&cluster, query).await;
     let name = cluster.name_at(0);
     let held = grant(&ours, &claim_for(&name, Duration::from_secs(6))).await;

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::claims::{claim_for, grant, release};
-use crate::other_holder::{OtherHolder, uptime, wait_for};
+use crate::other_holder::{OtherHolder, age, wait_for};
 use crate::proxy::{Fate, Proxy};
 use crate::server::canary::CANARY;
 use crate::server::{RedisServer, breathe, free_port};
@@ -33,7 +33,7 @@ async fn store(server: &RedisServer) -> RedisStore {
 /// Older than `max_ttl`, in whole seconds: so that it is trusted. Real time, since the server
 /// counts it.
 async fn grow_old(server: &RedisServer, max_ttl: Duration) {
-    while uptime(server) < max_ttl.as_secs() + 2 {
+    while age(server) < max_ttl.as_secs() + 2 {
         breathe().await;
     }
 }

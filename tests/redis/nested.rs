@@ -9,7 +9,7 @@ use leasehold::store::{Acquired, LockMode, Store};
 
 use crate::claims::{claim_for, grant, is_busy, key, once, queued, release};
 use crate::fence::token;
-use crate::other_holder::{OtherHolder, uptime, wait_for};
+use crate::other_holder::{OtherHolder, age, wait_for};
 use crate::server::{RedisServer, breathe};
 
 /// The same lock, under each of two prefixes.
@@ -134,7 +134,7 @@ async fn whoever_comes_after_a_flush_waits_for_the_holders_of_the_other() {
         };
         // Real time, since the server counts its age in whole seconds: older than max_ttl, so that
         // it is trusted.
-        while uptime(server) < 3 {
+        while age(server) < 3 {
             breathe().await;
         }
         let holder = OtherHolder::holding(&store(theirs.0).await, theirs.1, MAX_TTL).await;

@@ -8,7 +8,7 @@ use leasehold::redis::RedisStore;
 use leasehold::store::{Acquired, Store};
 
 use crate::claims::{claim_for, grant, is_busy, key, once, release};
-use crate::other_holder::{OtherHolder, uptime, wait_for};
+use crate::other_holder::{OtherHolder, age, uptime, wait_for};
 use crate::server::{RedisServer, breathe, free_port, pause};
 
 /// Shorter than the uptime of every server of these tests when it is asked.
@@ -53,7 +53,7 @@ async fn pair(arguments: &[&str]) -> [RedisServer; 2] {
     let before = wait_for(&store(&pair[0]).await, &claim_for("before", SHORT)).await;
     assert!(before.token.number() > 0);
     follow(&pair[1], &pair[0]);
-    while uptime(&pair[1]) <= MAX_TTL.as_secs() {
+    while age(&pair[1]) <= MAX_TTL.as_secs() {
         breathe().await;
     }
     pair
@@ -140,7 +140,7 @@ async fn a_server_that_began_with_a_wrong_clock_and_kept_its_data_is_not_as_old_
 #[tokio::test]
 async fn a_prefix_that_is_new_to_an_old_server_is_granted_at_once() {
     let server = RedisServer::start();
-    while uptime(&server) <= MAX_TTL.as_secs() {
+    while age(&server) <= MAX_TTL.as_secs() {
         breathe().await;
     }
     let _held = grant(&store(&server).await, &claim_for("a", SHORT)).await;
@@ -150,7 +150,7 @@ async fn a_prefix_that_is_new_to_an_old_server_is_granted_at_once() {
 #[tokio::test]
 async fn a_prefix_that_is_new_to_a_server_that_was_flushed_is_granted_at_once() {
     let server = RedisServer::start();
-    while uptime(&server) <= MAX_TTL.as_secs() {
+    while age(&server) <= MAX_TTL.as_secs() {
         breathe().await;
     }
     let other = server.url("prefix=other&max_ttl=8s");
@@ -167,7 +167,7 @@ async fn a_prefix_that_is_new_to_a_server_that_was_flushed_is_granted_at_once() 
 async fn a_connection_that_was_idle_while_its_server_was_deposed_and_promoted_again_grants_nothing()
 {
     let server = RedisServer::start();
-    while uptime(&server) <= MAX_TTL.as_secs() {
+    while age(&server) <= MAX_TTL.as_secs() {
         breathe().await;
     }
     let ours = store(&server).await;

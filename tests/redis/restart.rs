@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::claims::{claim_for, grant, is_busy, once};
-use crate::other_holder::{OtherHolder, uptime, wait_for};
+use crate::other_holder::{OtherHolder, age, wait_for};
 use crate::server::{RedisServer, breathe, free_port};
 use leasehold::redis::RedisStore;
 use leasehold::store::{Renewed, Store};
@@ -77,7 +77,7 @@ async fn nobody_is_let_in_too_early_after(flush: &[&str], was_connected: bool) {
     let store = async || RedisStore::connect(&server.url("prefix=app&max_ttl=1s")).await;
     // Real time, since the server counts its age in whole seconds: older than max_ttl, so that it
     // is trusted.
-    while uptime(&server) < 3 {
+    while age(&server) < 3 {
         breathe().await;
     }
     let mut asking = store().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_client_that_was_connected_before_databases_were_swapped_waits_too() {
 async fn a_database_that_takes_the_place_of_another_with_the_marker_of_the_same_prefix_waits_too() {
     let server = RedisServer::start();
     let in_second = server.url("prefix=app&max_ttl=1s").replace("/0?", "/1?");
-    while uptime(&server) < 3 {
+    while age(&server) < 3 {
         breathe().await;
     }
     let second = RedisStore::connect(&in_second).await.unwrap();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::claims::{claim_for, grant, is_busy, queued, release};
-use crate::other_holder::uptime;
+use crate::other_holder::age;
 use crate::server::canary::CANARY;
 use crate::server::cluster::RedisCluster;
 use crate::server::{RedisServer, breathe};
@@ -393,7 +393,7 @@ async fn a_connection_that_was_made_to_a_young_server_grows_old_with_it() {
     let server = RedisServer::start();
     let url = server.url("prefix=app&max_ttl=2s");
     let store = RedisStore::connect(&url).await.unwrap();
-    while uptime(&server) < 4 {
+    while age(&server) < 4 {
         breathe().await;
     }
     let _held = grant(&store, &claim_for("a", Duration::from_millis(500))).await;
@@ -402,7 +402,7 @@ async fn a_connection_that_was_made_to_a_young_server_grows_old_with_it() {
 #[tokio::test]
 async fn a_fair_claim_that_was_busy_before_there_was_a_marker_causes_no_quarantine() {
     let server = RedisServer::start();
-    while uptime(&server) < 3 {
+    while age(&server) < 3 {
         breathe().await;
     }
     server.cli(&["SET", "app:a", "a client of another kind"]);
@@ -419,7 +419,7 @@ async fn a_fair_claim_that_was_busy_before_there_was_a_marker_causes_no_quaranti
 #[tokio::test]
 async fn a_marker_that_a_busy_fair_claim_has_seen_is_missed_when_it_is_gone() {
     let server = RedisServer::start();
-    while uptime(&server) < 8 {
+    while age(&server) < 8 {
         breathe().await;
     }
     let url = server.url("prefix=app&max_ttl=6s");
