@@ -196,7 +196,12 @@ impl Reached {
         let mut sent = self.client.now();
         let was_idle = session.is_idle();
         let mut by_text = false;
-        let mut leaves_notes = mark.lacks_notes(&sent);
+        let (noted, run, at) = (
+            &self.client.noted,
+            session.server.run(),
+            sent.on(ClockKind::Boot),
+        );
+        let mut leaves_notes = noted.lacks(run, self.slot, at);
         let (mut compared, answer, confirmed) = loop {
             let command = if by_text {
                 call.by_text(script)
@@ -219,7 +224,7 @@ impl Reached {
         };
         let answer = answer?;
         if leaves_notes {
-            mark.has_notes(&sent);
+            noted.left(run, self.slot, at);
         }
         if compared.is_none() && session.is_idle() {
             sent = self.client.now();

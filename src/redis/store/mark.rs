@@ -5,10 +5,6 @@ use std::time::Duration;
 
 use crate::clock::{ClockKind, Stamp};
 
-/// After so long (ns) the notes are left again: somebody may have removed the scripts, and clients
-/// of another prefix may have loaded ours.
-pub(super) const NOTED: u64 = 60_000_000_000;
-
 /// What a server answered that may grant.
 #[derive(Debug)]
 pub(super) struct Mark {
@@ -18,10 +14,8 @@ pub(super) struct Mark {
     micros: u64,
     /// Our time then.
     at: Stamp,
-    /// When the notes were left, in nanoseconds of the clock that counts a suspend.
-    noted: AtomicU64,
-    /// When the newest request was sent that showed its server to be what it was, by the same
-    /// clock.
+    /// When the newest request was sent that showed its server to be what it was, in nanoseconds
+    /// of the clock that counts a suspend.
     proven: AtomicU64,
 }
 
@@ -30,21 +24,9 @@ impl Mark {
         Self {
             text: text.into(),
             micros,
-            noted: AtomicU64::new(at.on(ClockKind::Boot)),
             proven: AtomicU64::new(0),
             at,
         }
-    }
-
-    /// Whether the notes were left so long ago that they are due again.
-    pub(super) fn lacks_notes(&self, now: &Stamp) -> bool {
-        let noted = self.noted.load(Ordering::Relaxed);
-        now.on(ClockKind::Boot).saturating_sub(noted) >= NOTED
-    }
-
-    /// The notes were left at `now`.
-    pub(super) fn has_notes(&self, now: &Stamp) {
-        self.noted.store(now.on(ClockKind::Boot), Ordering::Relaxed);
     }
 
     /// A request that was sent then was executed by a server that was what it is since it was

@@ -1,12 +1,6 @@
 //! The notes: texts in the script cache of a server, which say that this run of it has known a
 //! prefix. No text of them is ever run.
-//!
-//! A server neither copies nor saves its script cache, and no flush of data empties it. So a
-//! process that never saw the marker of its prefix notices that there was one.
-//!
-//! Prefixes that begin with each other share locks: `b:x` under `a` is `x` under `a:b`. So whoever
-//! uses `a:b` notes that for itself, and for whoever comes with `a`, or without a prefix; and it
-//! looks for what they have noted.
+//! [Why](crate::redis#a-server-that-may-have-forgotten).
 
 use std::collections::HashMap;
 
@@ -14,10 +8,8 @@ use parking_lot::Mutex;
 
 use super::cluster::Slot;
 use super::connection::Server;
-use super::mark::NOTED;
 use super::options::RedisOptions;
 use super::script::Script;
-use crate::model::room::make_room;
 
 /// The notes of a prefix, in one run of a server, for one slot of a cluster.
 pub(super) struct Notes {
@@ -53,25 +45,25 @@ impl Notes {
     }
 }
 
-/// When renewals, or whoever had the server judged, left the notes of a slot in a run of a server,
-/// in nanoseconds of the clock that counts a suspend. A slot that moves, and a server that starts
-/// again, lack them.
+/// After so long (ns) the notes are left again: somebody may have removed the scripts, and clients
+/// of another prefix may have loaded ours.
+const NOTED: u64 = 60_000_000_000;
+
+/// In which run of a server the notes of a slot were left last, and when, in nanoseconds of the
+/// clock that counts a suspend. A slot that moves, and a server that starts again, lack them.
 #[derive(Debug, Default)]
-pub(super) struct Noted(Mutex<HashMap<(String, Option<Slot>), u64>>);
+pub(super) struct Noted(Mutex<HashMap<Option<Slot>, (String, u64)>>);
 
 impl Noted {
     /// Whether they were left so long ago that they are due again, or never.
     pub(super) fn lacks(&self, run: &str, slot: Option<Slot>, now: u64) -> bool {
-        let noted = self.0.lock().get(&(run.to_owned(), slot)).copied();
-        noted.is_none_or(|noted| now.saturating_sub(noted) >= NOTED)
+        let all = self.0.lock();
+        (all.get(&slot)).is_none_or(|(of, at)| of != run || now.saturating_sub(*at) >= NOTED)
     }
 
     /// They were sent at `sent`, and answered.
     pub(super) fn left(&self, run: &str, slot: Option<Slot>, sent: u64) {
-        let mut all = self.0.lock();
-        // What is due is as good as forgotten.
-        make_room(&mut all, |noted| sent.saturating_sub(*noted) < NOTED);
-        all.insert((run.to_owned(), slot), sent);
+        self.0.lock().insert(slot, (run.to_owned(), sent));
     }
 }
 
@@ -88,15 +80,6 @@ mod tests {
         assert!(noted.lacks("a", slot, 5 + NOTED));
         assert!(noted.lacks("b", slot, 6));
         assert!(noted.lacks("a", None, 6));
-    }
-
-    #[test]
-    fn runs_of_long_ago_are_forgotten() {
-        let noted = Noted::default();
-        for run in 0..1_000 {
-            noted.left(&run.to_string(), None, run * NOTED);
-        }
-        assert!(noted.0.lock().len() < 10);
     }
 
     fn notes(prefix: &str) -> [Vec<String>; 2] {
