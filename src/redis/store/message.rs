@@ -1,15 +1,6 @@
 //! [`Asked`], the last answer to a claim that waits, and [`GrantMessage`], the message by which a
 //! server grants: together they prove a hold.
-//!
-//! The message says that a script has made the claim a holder, when (`T`, by the server's clock),
-//! and under which mark. That alone proves nothing, since a message may be late for any time. But
-//! the same server, as the mark says, has answered an earlier request of the claim: it was sent at
-//! `s0`, by our clock, and executed at `S0`, by the server's. So the grant was at `s0 + (T - S0)`
-//! or later, and lasts for the time of a call from then on: a proof for `T - S0` and a call,
-//! counted from `s0`, with the same allowance for drift as any other (I1). A late message gives a
-//! late lease or none, never a long one. And since the mark shows what the server was when it was
-//! judged, no message is believed after a second in which no request under the mark showed that it
-//! still was: the claim asks once more.
+//! How is [invariant 2](crate::redis#invariants), "by a message".
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use super::cluster::Seeds;
+use super::cluster::Address;
 use super::connection::How;
 use super::members::Members;
 use super::names::Names;
@@ -42,7 +42,8 @@ pub struct RedisOptions {
     pub(super) login: Login,
     pub(super) tls: TlsFiles,
     pub(super) sentinels: Option<Sentinels>,
-    pub(super) seeds: Option<Seeds>,
+    /// The nodes of a cluster that the URL names; `None` where there is no cluster.
+    pub(super) seeds: Option<Vec<Address>>,
     /// The servers that its URL names beside it, which must be others.
     pub(super) members: Option<Members>,
     pub(crate) names: Names,
@@ -287,11 +288,6 @@ impl RedisOptions {
         may_lag || self.accepts_eviction
     }
 
-    /// The nodes that a URL names; `None` where there is no cluster.
-    pub(super) fn seeds(&self) -> Option<&Seeds> {
-        self.seeds.as_ref()
-    }
-
     /// The same for one server at another address: a node of a cluster, a member of a quorum.
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
         Self {
@@ -331,7 +327,8 @@ impl RedisOptions {
             return sentinels.address();
         }
         if let Some(seeds) = &self.seeds {
-            return seeds.to_string();
+            let seeds: Vec<_> = seeds.iter().map(Address::to_string).collect();
+            return seeds.join(",");
         }
         self.server.addr().to_string()
     }

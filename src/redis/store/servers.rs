@@ -24,7 +24,7 @@ pub(crate) enum Servers {
 impl Servers {
     /// Connects to nothing yet.
     pub(crate) fn of(target: &Arc<Target>) -> Self {
-        match target.options.seeds() {
+        match &target.options.seeds {
             None => Self::One(ConnectionPool::new("redis", Arc::clone(target))),
             Some(seeds) => {
                 let (options, clock) = (target.options.clone(), target.clock().clone());

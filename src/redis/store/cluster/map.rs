@@ -10,8 +10,8 @@ use super::slot::{SLOTS, Slot};
 /// Where a node is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(in super::super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(in super::super) host: String,
+    pub(in super::super) port: u16,
 }
 
 impl Address {

@@ -18,7 +18,6 @@ use super::super::connection::{Connection, ConnectionPool, Purpose, Target, clos
 use super::super::fault;
 use super::super::options::RedisOptions;
 use super::map::{Address, Map};
-use super::seeds::Seeds;
 use super::slot::{SLOTS, Slot};
 use crate::clock::{Clock, Stamp};
 use crate::model::error::{Error, ErrorKind};
@@ -43,7 +42,8 @@ pub(in super::super) struct Node {
 pub(crate) struct Cluster {
     /// Of any node, except the address.
     options: RedisOptions,
-    seeds: Seeds,
+    /// Those that the URL names; one that answers is enough.
+    seeds: Vec<Address>,
     pub(super) clock: Clock,
     /// `None` once the store is closed.
     known: Mutex<Option<KnownNodes>>,
@@ -72,7 +72,7 @@ struct KnownNodes {
 
 impl Cluster {
     /// Connects to nothing yet.
-    pub(in super::super) fn new(options: RedisOptions, seeds: Seeds, clock: Clock) -> Self {
+    pub(in super::super) fn new(options: RedisOptions, seeds: Vec<Address>, clock: Clock) -> Self {
         Self {
             options,
             seeds,
@@ -200,7 +200,7 @@ impl Cluster {
 
     async fn ask_some(&self) -> Result<Map, Error> {
         let nodes = self.nodes()?;
-        let mut addresses = self.seeds.addresses().to_vec();
+        let mut addresses = self.seeds.clone();
         for node in &nodes {
             if !addresses.contains(&node.address) {
                 addresses.push(node.address.clone());
