@@ -242,19 +242,27 @@ async fn holds_of_a_majority_outlive_a_change_of_the_password_of_all_members() {
     holds_outlive_a_change(&locks, &members, &file, || {}).await;
 }
 
-/// A master that three sentinels name, and the hosts of a URL.
-fn behind_sentinels(master: &RedisServer) -> ([Sentinel; 3], String) {
+/// Three sentinels that name this master, and let in `me` with this password, and nobody else; and
+/// the hosts of a URL.
+async fn behind_sentinels(master: &RedisServer, password: &str) -> ([Sentinel; 3], String) {
     let sentinels = [0; 3].map(|_| Sentinel::watching_at(master, master.port(), ""));
+    until("the sentinels answer", async || {
+        sentinels.iter().all(|one| one.cli(&["PING"]) == "PONG")
+    })
+    .await;
+    let_in_at(&sentinels, &[], password);
+    for one in &sentinels {
+        assert_eq!(one.cli(&["ACL", "SETUSER", "default", "off"]), "OK");
+    }
     let hosts = sentinels
         .each_ref()
         .map(|one| format!("127.0.0.1:{}", one.port()));
     (sentinels, hosts.join(","))
 }
 
-/// Of all sentinels; `false` while one of them does not answer yet.
-fn let_in_at(sentinels: &[Sentinel], password: &str) -> bool {
+fn let_in_at(sentinels: &[Sentinel], login: &[&str], password: &str) {
     let password = format!(">{password}");
-    let rules = [
+    let me = [
         "ACL",
         "SETUSER",
         "me",
@@ -263,18 +271,16 @@ fn let_in_at(sentinels: &[Sentinel], password: &str) -> bool {
         &password,
         "+@all",
     ];
-    sentinels.iter().all(|one| one.cli(&rules) == "OK")
+    for one in sentinels {
+        assert_eq!(one.cli(&[login, &me].concat()), "OK");
+    }
 }
 
 #[tokio::test]
 async fn holds_behind_sentinels_outlive_a_change_of_their_password_and_of_the_masters() {
     let master = RedisServer::start();
     set_password(&master, &first());
-    let (sentinels, hosts) = behind_sentinels(&master);
-    until("the sentinels answer", async || {
-        let_in_at(&sentinels, &first())
-    })
-    .await;
+    let (sentinels, hosts) = behind_sentinels(&master, &first()).await;
     let (user, file) = (SecretFile::with("me"), SecretFile::with(&first()));
     let of_sentinels = SecretFile::with(&first());
     let query = patiently(&format!(
@@ -286,7 +292,8 @@ async fn holds_behind_sentinels_outlive_a_change_of_their_password_and_of_the_ma
     let url = format!("redis+sentinel://me@{hosts}/main?{query}");
     let locks = manager(RedisStore::connect(&url).await.unwrap());
     let change = || {
-        assert!(let_in_at(&sentinels, &second()));
+        let login = ["--user", "me", "--pass", &first()];
+        let_in_at(&sentinels, &login, &second());
         of_sentinels.write(&second());
     };
     holds_outlive_a_change(&locks, &[&master], &file, change).await;
@@ -295,11 +302,7 @@ async fn holds_behind_sentinels_outlive_a_change_of_their_password_and_of_the_ma
 #[tokio::test]
 async fn a_provider_has_the_credentials_of_the_sentinels() {
     let master = RedisServer::start();
-    let (sentinels, hosts) = behind_sentinels(&master);
-    until("the sentinels answer", async || {
-        let_in_at(&sentinels, &second())
-    })
-    .await;
+    let (_sentinels, hosts) = behind_sentinels(&master, &second()).await;
     let asked = Arc::default();
     let url = format!("redis+sentinel://{hosts}/main?{}", patiently(FRESH));
     let options = RedisOptions::parse(&url).unwrap();
