@@ -187,7 +187,8 @@ impl RedisFence {
     ///
     /// [`EffectError::Fenced`] if there is a newer holder, [`NotApplied`](EffectError::NotApplied)
     /// if the server refused the whole batch, a key that it creates exists ([`AlreadyApplied`]), it
-    /// was never sent, or it was not answered and then resolved; otherwise [`Unknown`](EffectError::Unknown).
+    /// was never sent, or it was not answered and then resolved; otherwise
+    /// [`Unknown`](EffectError::Unknown).
     ///
     /// # Cancel safety
     ///

@@ -24,7 +24,7 @@ grants_a_new_token: A claim whose hold is over is granted under a new token.
 restart_remembers: Tokens go on after a restart or the loss of their counter.
     src/store/memory.rs: FencingToken::new((*last + 1).max(Line::micros(now)))?;
     mutant: memory-tokens-start-again
-    src/redis/store/scripts/acquire.lua: if number > 1e15 then
+    src/redis/store/scripts/acquire.lua: local number = string.format('%.0f', math.max(redis.call('INCR', token), us))
     mutant: redis-lost-counter-grants
 one_holder_for_a_token: Under a fence a grant is not handed off to another holder.
     src/manager/wish.rs: self.may_hand_off && self.fence.is_none()

@@ -6,8 +6,8 @@
 //! server the mark of another.
 //!
 //! A slot that moved: the node refuses and names the other one, which is asked then. A node that
-//! cannot be reached: the others are asked which node has its slots. [The protocol](crate::redis) has
-//! the rest: a slot that is moving, the markers, what is assumed.
+//! cannot be reached: the others are asked which node has its slots. [The
+//! protocol](crate::redis) has the rest: a slot that is moving, the markers, what is assumed.
 
 mod map;
 mod nodes;
