@@ -222,7 +222,7 @@ pub(crate) async fn list(
         let children = match session.driver.children(&path).await {
             Ok(children) => children,
             Err(Fault::NoNode) => continue,
-            Err(Fault::Denied) if !key.is_empty() => {
+            Err(Fault::Denied { .. }) if !key.is_empty() => {
                 hidden += 1;
                 continue;
             }

@@ -13,6 +13,7 @@ use super::drivers::{ClientDriver, Driver, Ending, Fault};
 use super::options::{DriverKind, ZooKeeperOptions};
 use super::session::Session;
 use crate::clock::Clock;
+use crate::model::credentials::Credentials;
 use crate::model::error::{Error, ErrorKind};
 use crate::store::url::is_unknown_host;
 
@@ -35,9 +36,12 @@ pub(super) async fn open(
             let driver = driver.map_err(|fault| unreachable(fault, options))?;
             return Session::open(driver, options, clock, asked_at).await;
         }
-        let options = &options.of_now((clock, limit)).await?;
-        let driver = connect(options, clock, ending).await?;
-        Session::open(driver, options, clock, asked_at).await
+        let dial = async |credentials: Option<Credentials>| {
+            let options = &options.with_login(credentials)?;
+            let driver = connect(options, clock, ending).await?;
+            Session::open(driver, options, clock, asked_at).await
+        };
+        options.login.connect((clock, limit), dial).await
     };
     let opened = (clock.timeout(limit, opening).await).unwrap_or_else(|| {
         Err(Error::unavailable(format!(

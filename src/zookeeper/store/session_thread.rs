@@ -1,13 +1,6 @@
-//! [`SessionThread`]: the thread that keeps the session.
-//!
-//! The connection, its driver and the heartbeat have a thread and a runtime of their own. Therefore
-//! no busy worker, blocking closure or ended runtime of a caller can delay a heartbeat or end the
-//! session of all locks. Callers send their requests to the connection from their own threads.
-//!
-//! When the store ends, the session is closed, and the server deletes its nodes at once. The
-//! exception is a session that still holds a lock: a hold that nobody released may have an effect
-//! on its way, and must keep the others out for its time (I5). Then only the connection ends, and
-//! the server deletes the nodes when the session's time-out has passed.
+//! [`SessionThread`]: the thread that keeps the session. Its connection, its driver and the
+//! heartbeat have a runtime of their own, so no busy or ended runtime of a caller delays or ends
+//! them. What a store leaves is invariant 7 of the [protocol](crate::zookeeper).
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -18,10 +11,12 @@ use tokio::sync::oneshot;
 
 use super::client::ZooKeeperClient;
 use super::drivers::{Ending, Fault, Missing};
+use super::options::digest;
 use super::queue::claim_state::closed;
 use super::session::{HEARTBEATS_PER_TIMEOUT, Session};
 use super::session_state::SessionState;
 use super::{acquire, opening};
+use crate::model::credentials::Credentials;
 use crate::model::error::Error;
 
 /// The pause after the first session that could not be opened or did not last; it doubles up to
@@ -195,9 +190,40 @@ async fn live(client: &ZooKeeperClient, session: &Session) {
     };
     let beats = std::pin::pin!(beat_until_expired(client, session));
     let over = select(session.driver.ended(), beats);
-    // Sweeps have a timer of their own: in a busy process no heartbeat is ever due.
-    select(std::pin::pin!(sweeps), over).await;
+    // Both have timers of their own: in a busy process no heartbeat is ever due.
+    let others = std::pin::pin!(async { tokio::join!(sweeps, log_in_again(client, session)) });
+    select(others, over).await;
     tracing::warn!(target: "leasehold::zookeeper", ?session, "the zookeeper session is over; opening a new one");
+}
+
+/// Adds the credentials of now whenever the server has refused those of the session: the nodes may
+/// admit only new ones, and a new session would cost every hold.
+async fn log_in_again(client: &ZooKeeperClient, session: &Session) {
+    let mut last = None;
+    loop {
+        session.driver.refused().await;
+        if let Err(error) = add_login(client, session, &mut last).await {
+            tracing::warn!(target: "leasehold::zookeeper", %error, "a zookeeper session could not log in again; trying again");
+        }
+        (client.clock.sleep(session.ttl / HEARTBEATS_PER_TIMEOUT)).await;
+    }
+}
+
+/// A connection that is made again sends all that were added, so `last` is not added twice.
+async fn add_login(
+    client: &ZooKeeperClient,
+    session: &Session,
+    last: &mut Option<Credentials>,
+) -> Result<(), Error> {
+    let now = (client.options.login.now((&client.clock, session.ttl))).await?;
+    let now = client.options.with_login(Some(now))?.credentials;
+    let Some(now) = now.filter(|now| last.as_ref() != Some(now)) else {
+        return Ok(());
+    };
+    let added = session.driver.log_in(&digest(&now)).await;
+    added.map_err(|fault| fault.into_error("log in again"))?;
+    *last = Some(now);
+    Ok(())
 }
 
 /// Proves the session whenever that is due.

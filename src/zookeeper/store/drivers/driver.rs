@@ -7,8 +7,11 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::model::error::{BoxError, Error};
+use crate::store::access::Login;
 
 /// One session with an ensemble.
 ///
@@ -28,6 +31,17 @@ pub trait Driver: Debug + Send + Sync + 'static {
 
     /// Completes when the session is over.
     fn ended(&self) -> BoxFuture<'_, ()>;
+
+    /// Completes when the server has refused a request of this session for its credentials, which
+    /// may change. Cancel safe.
+    fn refused(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Adds credentials to those that the session has.
+    fn log_in<'a>(&'a self, _digest: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
+        Box::pin(std::future::ready(Err(Fault::Unimplemented)))
+    }
 
     /// Makes a node. For a sequential kind `path` is the prefix.
     fn create<'a>(
@@ -195,6 +209,16 @@ pub enum Refused {
     Whole(Fault),
 }
 
+impl Refused {
+    /// The refusal as callers of the store see it. `what` says what was requested.
+    pub fn into_error(self, what: &str) -> Error {
+        match self {
+            Self::NotSent(error) => error,
+            Self::At(_, fault) | Self::Whole(fault) => fault.into_error(what),
+        }
+    }
+}
+
 /// Why a heartbeat proved nothing.
 #[derive(Debug)]
 pub enum Missing {
@@ -216,7 +240,10 @@ pub enum Fault {
     /// The node's version is another. Nothing changed.
     BadVersion,
     /// Access rights. Nothing changed.
-    Denied,
+    Denied {
+        /// The credentials may change.
+        may_pass: bool,
+    },
     /// The session is over, and every node of it.
     Expired,
     /// The server cannot do this. Nothing changed.
@@ -227,6 +254,41 @@ pub enum Fault {
     InDoubt(BoxError),
 }
 
+/// Whether refusals for a session's credentials are for good, and the last one.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    may_pass: bool,
+    noted: Notify,
+}
+
+impl Refusals {
+    pub(super) fn of(login: &Login) -> Self {
+        Self {
+            may_pass: !login.is_fixed(),
+            noted: Notify::new(),
+        }
+    }
+
+    /// The fault of a request as this session reports it.
+    pub(super) fn note(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Denied { .. } => {
+                if self.may_pass {
+                    self.noted.notify_one();
+                }
+                Fault::Denied {
+                    may_pass: self.may_pass,
+                }
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn next(&self) -> Notified<'_> {
+        self.noted.notified()
+    }
+}
+
 impl Fault {
     /// The fault as callers of the store see it. `what` says what was requested.
     pub fn into_error(self, what: &str) -> Error {
@@ -235,10 +297,13 @@ impl Fault {
             Self::Exists | Self::BadVersion => {
                 Error::corrupt(format!("another client wrote a node during a request to {what}; check the tree"))
             }
-            Self::Denied => Error::denied(format!(
-                "zookeeper refuses to {what}: the node admits other users than this client; use their credentials, or set the same acl= \
-                 with an entry for each user in the URLs of all clients"
-            )),
+            Self::Denied { may_pass } => {
+                let denied = Error::denied(format!(
+                    "zookeeper refuses to {what}: the node admits other users than this client; use their credentials, or set the same \
+                     acl= with an entry for each user in the URLs of all clients"
+                ));
+                if may_pass { denied.that_may_pass() } else { denied }
+            }
             Self::Expired => Error::unavailable(format!(
                 "the zookeeper session ended during a request to {what}; none of its holds is left, try again"
             )),

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use zookeeper_async::{ZkError, ZkResult, ZkState, ZooKeeper};
 
 use super::super::options::{ZooKeeperOptions, digest};
-use super::driver::Fault;
+use super::driver::{Fault, Refusals};
 use crate::clock::Clock;
 
 /// The pause between two tries to connect: without it the client uses a whole CPU.
@@ -32,6 +32,7 @@ type Job = Box<dyn FnOnce(Arc<ZooKeeper>) -> BoxFuture<'static, ()> + Send>;
 pub(super) struct IsolatedClient {
     jobs: mpsc::UnboundedSender<Job>,
     pub(super) life: Life,
+    pub(super) refusals: Refusals,
     clock: Clock,
     runtime: Mutex<Option<Runtime>>,
 }
@@ -69,6 +70,7 @@ impl IsolatedClient {
         let client = Self {
             jobs,
             life: Life(Arc::new(watch::Sender::new(true))),
+            refusals: Refusals::of(&options.login),
             clock: clock.clone(),
             runtime: Mutex::new(None),
         };
@@ -120,7 +122,7 @@ impl IsolatedClient {
             });
             self.jobs.send(job).map_err(|_| Fault::Expired)?;
             match answered.await {
-                Ok(result) => result.map_err(fault),
+                Ok(result) => result.map_err(|error| self.refusals.note(fault(error))),
                 // Not answered, or not sent: it is not known which.
                 Err(_) => Err(Fault::InDoubt("the session is over".into())),
             }
@@ -199,7 +201,9 @@ fn fault(error: ZkError) -> Fault {
         ZkError::NoNode => Fault::NoNode,
         ZkError::NodeExists => Fault::Exists,
         ZkError::BadVersion => Fault::BadVersion,
-        ZkError::NoAuth | ZkError::AuthFailed | ZkError::InvalidACL => Fault::Denied,
+        ZkError::NoAuth | ZkError::AuthFailed | ZkError::InvalidACL => {
+            Fault::Denied { may_pass: false }
+        }
         ZkError::SessionExpired => Fault::Expired,
         ZkError::BadArguments
         | ZkError::NotEmpty

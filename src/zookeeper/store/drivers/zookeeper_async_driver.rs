@@ -65,6 +65,16 @@ impl Driver for ZooKeeperAsyncDriver {
         Box::pin(self.client.life.over())
     }
 
+    fn refused(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.client.refusals.next())
+    }
+
+    fn log_in<'a>(&'a self, digest: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
+        let login = digest.as_bytes().to_vec();
+        (self.client)
+            .ask(move |client| Box::pin(async move { client.add_auth("digest", login).await }))
+    }
+
     fn create<'a>(
         &'a self,
         path: &'a str,

@@ -16,7 +16,7 @@ use zookeeper_client::{
 use super::super::acl::AclEntry;
 use super::super::options::{ZooKeeperOptions, digest};
 use super::driver::{
-    Change, Driver, Ending, Fault, Kind, LeaderTime, Made, Missing, Node, Refused,
+    Change, Driver, Ending, Fault, Kind, LeaderTime, Made, Missing, Node, Refusals, Refused,
 };
 
 /// One session of `zookeeper-client`.
@@ -30,6 +30,7 @@ pub(crate) struct ClientDriver {
     timeout: Duration,
     acls: Vec<Acl>,
     runtime: Handle,
+    refusals: Refusals,
 }
 
 impl ClientDriver {
@@ -50,6 +51,7 @@ impl ClientDriver {
             client: RwLock::new(Some(client)),
             acls: options.acl_entries().iter().map(acl).collect(),
             runtime: Handle::current(),
+            refusals: Refusals::of(&options.login),
         })
     }
 
@@ -62,8 +64,12 @@ impl ClientDriver {
     {
         Box::pin(async move {
             let client = self.client.read().clone().ok_or(Fault::Expired)?;
-            ask(client).await.map_err(fault)
+            ask(client).await.map_err(|error| self.fault(error))
         })
+    }
+
+    fn fault(&self, error: Zk) -> Fault {
+        self.refusals.note(fault(error))
     }
 }
 
@@ -98,6 +104,14 @@ impl Driver for ClientDriver {
                 state = states.changed().await;
             }
         })
+    }
+
+    fn refused(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.refusals.next())
+    }
+
+    fn log_in<'a>(&'a self, digest: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
+        self.ask(move |client| async move { client.auth("digest", digest.as_bytes()).await })
     }
 
     fn create<'a>(
@@ -180,7 +194,7 @@ impl Driver for ClientDriver {
                 multi.add_set_data(own, b"", None)?;
                 (held.iter()).try_for_each(|path| multi.add_check_version(path, ANY_VERSION))
             };
-            add().map_err(|e| Missing::Fault(fault(e)))?;
+            add().map_err(|e| Missing::Fault(self.fault(e)))?;
             match multi.commit().await {
                 Ok(done) => match done.first() {
                     Some(MultiWriteResult::SetData { stat }) => Ok(LeaderTime(stat.mtime)),
@@ -195,7 +209,10 @@ impl Driver for ClientDriver {
                 Err(MultiWriteError::OperationFailed {
                     source: Zk::NoNode, ..
                 }) => Err(Missing::Held),
-                Err(other) => Err(Missing::Fault(fault(other.into()))),
+                Err(MultiWriteError::OperationFailed { source, .. }) => {
+                    Err(Missing::Fault(self.fault(source)))
+                }
+                Err(other) => Err(Missing::Fault(self.fault(other.into()))),
             }
         })
     }
@@ -223,14 +240,14 @@ impl Driver for ClientDriver {
                     } => multi.add_set_data(path, data, *version),
                     Change::Delete { path } => multi.add_delete(path, None),
                 };
-                added.map_err(|error| Refused::At(at, fault(error)))?;
+                added.map_err(|error| Refused::At(at, self.fault(error)))?;
             }
             match multi.commit().await {
                 Ok(_) => Ok(()),
                 Err(MultiWriteError::OperationFailed { index, source }) => {
-                    Err(Refused::At(index, fault(source)))
+                    Err(Refused::At(index, self.fault(source)))
                 }
-                Err(other) => Err(Refused::Whole(fault(other.into()))),
+                Err(other) => Err(Refused::Whole(self.fault(other.into()))),
             }
         })
     }
@@ -263,7 +280,7 @@ fn fault(error: Zk) -> Fault {
         Zk::NoNode => Fault::NoNode,
         Zk::NodeExists => Fault::Exists,
         Zk::BadVersion => Fault::BadVersion,
-        Zk::NoAuth | Zk::AuthFailed | Zk::InvalidAcl => Fault::Denied,
+        Zk::NoAuth | Zk::AuthFailed | Zk::InvalidAcl => Fault::Denied { may_pass: false },
         Zk::SessionExpired | Zk::ClientClosed => Fault::Expired,
         Zk::Unimplemented => Fault::Unimplemented,
         Zk::BadArguments(_)
