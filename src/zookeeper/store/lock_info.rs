@@ -1,6 +1,6 @@
 //! What operators see of the locks in the tree.
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use super::client::ZooKeeperClient;
 use super::drivers::Fault;
@@ -9,13 +9,13 @@ use super::queue::node_data::NodeData;
 use super::queue::order;
 use super::session::Session;
 use crate::model::error::{Error, ErrorKind};
-use crate::model::holder::Label;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::store::{LockInfo, LockMode, Waiter};
 
 /// How many nodes one listing reads. A longer list does not help a person.
 const MOST_NODES: usize = 100_000;
+const INSPECT: &str = "inspect a lock";
 
 /// Who holds a key.
 pub(crate) struct Holders<'a> {
@@ -48,109 +48,63 @@ pub(crate) async fn inspect(
     path: &str,
     key: &Key,
 ) -> Result<Option<LockInfo>, Error> {
-    let what = "inspect a lock";
-    session.sync(path).await.map_err(|f| f.into_error(what))?;
+    let into_error = |fault: Fault| fault.into_error(INSPECT);
     loop {
-        let children = match session.driver.children(path).await {
-            Ok(children) => children,
-            Err(Fault::NoNode) => return Ok(None),
-            Err(other) => return Err(other.into_error(what)),
-        };
-        let contenders = names::contenders(children)?;
+        // Requests take effect in this order: the list shows what the leader had.
+        let (synced, listed) = join(session.sync(path), session.children_if_there(path)).await;
+        synced.map_err(into_error)?;
+        let contenders = names::contenders(listed.map_err(into_error)?)?;
+        session.records.keep(path, &contenders);
         if contenders.is_empty() {
             return Ok(None);
         }
-        if let Some(record) = held(session, path, key, &contenders).await? {
-            let (labels, waiters) = people(session, path, key, &contenders).await?;
-            return Ok(Some(LockInfo {
-                labels,
-                waiters,
-                ..record
-            }));
+        let most = [LockInfo::MAX_LABELS, LockInfo::MAX_WAITERS];
+        if let Some(info) = of_contenders(session, path, key, &contenders, most).await? {
+            return Ok(Some(info));
         }
     }
 }
 
-/// The first holders of a key by name, and the first claims that wait.
-async fn people(
+/// The record of a key that is held or barred; `None` if its holder just left. For a barred key,
+/// `remaining` is the whole time of the barrier. Names so many holders and claims that wait.
+async fn of_contenders(
     session: &Session,
     path: &str,
     key: &Key,
     contenders: &[Contender],
-) -> Result<(Vec<Label>, Vec<Waiter>), Error> {
-    let into_error = |fault: Fault| fault.into_error("inspect a lock");
-    let held = holders(session, path, contenders)
-        .await
-        .map_err(into_error)?;
-    let is_waiter = |c: &&Contender| c.kind != Kind::Barrier;
-    let waiting = contenders[held.nodes.len()..].iter().filter(is_waiter);
-    let read = |c| record(session, path, c, key);
-    let (holders, waiting) = tokio::join!(
-        join_all(held.nodes.iter().take(LockInfo::MAX_LABELS).map(read)),
-        join_all(waiting.take(LockInfo::MAX_WAITERS).map(read)),
+    [labels, waiters]: [usize; 2],
+) -> Result<Option<LockInfo>, Error> {
+    let held = holders(session, path, contenders).await;
+    let held = held.map_err(|fault| fault.into_error(INSPECT))?.nodes;
+    let (last, others) = match held.split_last() {
+        Some((last, others)) => (last, others),
+        None => (&contenders[0], held),
+    };
+    let waiting = contenders[held.len()..].iter();
+    let waiting = waiting.filter(|c| c.kind != Kind::Barrier);
+    let queue = waiting.clone().count();
+    let read = |c, holds| record(session, path, c, holds, key);
+    let (last, others, waiting) = tokio::join!(
+        read(last, true),
+        join_all(others.iter().take(labels).map(|c| read(c, true))),
+        join_all(waiting.take(waiters).map(|c| read(c, false))),
     );
+    let Some(mut info) = last? else {
+        return Ok(None);
+    };
     // A node that is gone by now has no record.
     let there = |records: Vec<Result<Option<LockInfo>, Error>>| {
         let records = records.into_iter().filter_map(Result::transpose);
         records.collect::<Result<Vec<_>, _>>()
     };
-    let mut holders = there(holders)?;
-    holders.sort_by_key(|record| record.token);
+    let mut named = there(others)?;
+    named.sort_by_key(|record| record.token);
+    let named = named.into_iter().filter_map(|record| record.label);
+    (info.holders, info.queue) = (held.len(), Some(queue));
+    info.labels = named.chain(info.label.clone()).take(labels).collect();
     let waiting = there(waiting)?.into_iter();
-    Ok((
-        holders
-            .into_iter()
-            .filter_map(|record| record.label)
-            .collect(),
-        waiting
-            .map(|record| Waiter::new(record.label, record.mode))
-            .collect(),
-    ))
-}
-
-/// The record of a key that is held or barred; `None` if its holder just left. For a barred key,
-/// `remaining` is the whole time of the barrier.
-async fn held(
-    session: &Session,
-    path: &str,
-    key: &Key,
-    contenders: &[Contender],
-) -> Result<Option<LockInfo>, Error> {
-    let into_error = |fault: Fault| fault.into_error("inspect a lock");
-    let held = holders(session, path, contenders)
-        .await
-        .map_err(into_error)?;
-    let queue = contenders
-        .iter()
-        .filter(|c| c.kind != Kind::Barrier)
-        .count()
-        - held.nodes.len();
-    let shown = held.nodes.last().unwrap_or(&contenders[0]);
-    let info = record(session, path, shown, key).await?;
-    Ok(info.map(|info| LockInfo {
-        holders: held.nodes.len(),
-        queue: Some(queue),
-        ..info
-    }))
-}
-
-/// The holder of a key and the claims that wait for it, in their order.
-pub(crate) async fn queue(
-    session: &Session,
-    path: &str,
-    key: &Key,
-) -> Result<Vec<LockInfo>, Error> {
-    let what = "list a queue";
-    session.sync(path).await.map_err(|f| f.into_error(what))?;
-    let children = match session.driver.children(path).await {
-        Ok(children) => children,
-        Err(Fault::NoNode) => return Ok(Vec::new()),
-        Err(other) => return Err(other.into_error(what)),
-    };
-    let mut contenders = names::contenders(children)?;
-    contenders.retain(|c| c.kind != Kind::Barrier);
-    let records = join_all((contenders.iter()).map(|c| record(session, path, c, key))).await;
-    records.into_iter().filter_map(Result::transpose).collect()
+    info.waiters = waiting.map(|w| Waiter::new(w.label, w.mode)).collect();
+    Ok(Some(info))
 }
 
 /// The record of one contender; `None` if its node is gone. A node is made when its claim joins the
@@ -159,15 +113,20 @@ async fn record(
     session: &Session,
     path: &str,
     contender: &Contender,
+    holds: bool,
     key: &Key,
 ) -> Result<Option<LockInfo>, Error> {
-    let node = match (session.driver)
-        .read(&format!("{path}/{}", contender.name))
-        .await
-    {
-        Ok(node) => node,
-        Err(Fault::NoNode) => return Ok(None),
-        Err(other) => return Err(other.into_error("inspect a lock")),
+    let node = match session.records.find(path, &contender.name) {
+        Some(node) => node,
+        None => {
+            let of = format!("{path}/{}", contender.name);
+            let node = session.read_if_there(&of).await;
+            let Some(node) = node.map_err(|fault| fault.into_error(INSPECT))? else {
+                return Ok(None);
+            };
+            session.records.note(path, contender, holds, &node);
+            node
+        }
     };
     let data = NodeData::decode(&node.data);
     if contender.kind == Kind::Barrier {
@@ -219,9 +178,8 @@ pub(crate) async fn list(
             Ok(key) => names::key_path(chroot, &key)?,
             Err(_) => root.to_owned(),
         };
-        let children = match session.driver.children(&path).await {
+        let children = match session.children_if_there(&path).await {
             Ok(children) => children,
-            Err(Fault::NoNode) => continue,
             Err(Fault::Denied { .. }) if !key.is_empty() => {
                 hidden += 1;
                 continue;
@@ -251,7 +209,7 @@ pub(crate) async fn list(
         }
         let contenders = names::contenders(children)?;
         if let (Ok(key), false) = (Key::parse(&key), contenders.is_empty()) {
-            match held(session, &path, &key, &contenders).await {
+            match of_contenders(session, &path, &key, &contenders, [0; 2]).await {
                 Ok(record) => records.extend(record),
                 Err(error) if error.kind() == ErrorKind::Denied => hidden += 1,
                 Err(error) => return Err(error),
@@ -263,4 +221,54 @@ pub(crate) async fn list(
     }
     records.sort_by(|a: &LockInfo, b| a.key.cmp(&b.key));
     Ok(records)
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::options::ZooKeeperOptions;
+    use super::super::scripted::{Access, Scripted, pass};
+    use super::super::zookeeper_store::ZooKeeperStore;
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+    use crate::model::holder::{Label, OwnerToken};
+    use crate::store::{Claim, Store};
+
+    /// Each member of a hundred looks at all of them six times in a TTL.
+    #[tokio::test]
+    async fn a_look_at_a_queue_that_has_not_changed_reads_no_node() {
+        let manual = ManualClock::new();
+        let servers = Arc::new(Scripted::new(&Clock::from(manual.clone())));
+        let access = Arc::new(Access(Arc::clone(&servers)));
+        let options = ZooKeeperOptions::parse("zookeeper://model").unwrap();
+        let store = ZooKeeperStore::simulated(options, manual.clone(), access).unwrap();
+        pass(&manual, Duration::from_secs(1)).await;
+        let key = Key::parse("k").unwrap();
+        let joins = async || {
+            let (owner, label) = (OwnerToken::generate().unwrap(), Label::parse("a").unwrap());
+            let mut claim = Claim::new(key.clone(), owner, label, Duration::from_secs(10));
+            claim.mode = LockMode::Read;
+            let _ = store.acquire(&claim).await.unwrap();
+            claim
+        };
+        let looks = async || {
+            servers.asked.lock().clear();
+            let info = store.inspect(&key).await.unwrap().unwrap();
+            (info.labels.len(), servers.asked.lock().clone())
+        };
+        let idle = ["sync", "children"];
+        let first = joins().await;
+        for _ in 0..2 {
+            joins().await;
+        }
+        let (members, asked) = looks().await;
+        assert_eq!((members, asked.len()), (3, idle.len() + 3));
+        assert_eq!(looks().await, (3, idle.to_vec()));
+        joins().await;
+        assert_eq!(looks().await, (4, [&idle[..], &["read"]].concat()));
+        store.withdraw(&first).await.unwrap();
+        assert_eq!(looks().await, (3, idle.to_vec()));
+    }
 }

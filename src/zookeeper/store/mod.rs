@@ -14,6 +14,7 @@ mod opening;
 mod options;
 mod proof;
 mod queue;
+mod records;
 mod renewal;
 mod revoke;
 #[cfg(all(test, feature = "testing"))]
@@ -27,6 +28,6 @@ pub mod simulation;
 mod zookeeper_store;
 
 pub use acl::{AclEntry, ZooKeeperAcl};
-pub(crate) use drivers::{Change, Fault, Refused};
+pub(crate) use drivers::{Change, Fault, LeaderTime, Refused};
 pub use options::{DriverKind, ZooKeeperMode, ZooKeeperOptions};
 pub use zookeeper_store::ZooKeeperStore;

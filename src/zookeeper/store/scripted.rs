@@ -33,6 +33,8 @@ pub(super) struct Scripted {
     pub(super) beats: Mutex<VecDeque<Missing>>,
     /// The answer to a write of several changes.
     pub(super) change: fn() -> Result<(), Refused>,
+    /// What was asked for that changes nothing.
+    pub(super) asked: Mutex<Vec<&'static str>>,
     /// When sessions of the store's own were opened.
     pub(super) opened: Mutex<Vec<Stamp>>,
     /// When a barrier's session was proven after its write.
@@ -51,6 +53,7 @@ impl Scripted {
             behind: Mutex::default(),
             beats: Mutex::default(),
             change: || Ok(()),
+            asked: Mutex::default(),
             opened: Mutex::default(),
             proven: Mutex::default(),
             changed: Mutex::new(false),
@@ -165,6 +168,7 @@ impl Driver for ScriptedSession {
             _ => None,
         };
         let servers = &self.servers;
+        servers.asked.lock().push("children");
         let behind = servers.behind.lock().clone();
         let shown = behind.unwrap_or_else(|| servers.made.lock().clone());
         let names = shown.iter().filter_map(below).collect();
@@ -174,8 +178,17 @@ impl Driver for ScriptedSession {
         })
     }
 
-    fn read<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Node, Fault>> {
-        ready(Err(Fault::NoNode)).boxed()
+    fn read<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Node, Fault>> {
+        self.servers.asked.lock().push("read");
+        let is_made = self.servers.made.lock().iter().any(|made| made == path);
+        let node = is_made.then_some(Node {
+            data: b"a".to_vec(),
+            czxid: 1,
+            owner: SESSION,
+            version: 0,
+            made_at: LeaderTime(0),
+        });
+        ready(node.ok_or(Fault::NoNode)).boxed()
     }
 
     fn write<'a>(&'a self, _: &'a str, _: &'a [u8]) -> BoxFuture<'a, Result<(), Fault>> {
@@ -187,6 +200,7 @@ impl Driver for ScriptedSession {
     }
 
     fn sync<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<(), Fault>> {
+        self.servers.asked.lock().push("sync");
         *self.servers.behind.lock() = None;
         ready(Ok(())).boxed()
     }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::drivers::{Driver, Fault, Kind, LeaderTime, Missing};
+use super::drivers::{Driver, Fault, Kind, LeaderTime, Missing, Node};
 use super::options::ZooKeeperOptions;
 use super::proof::Proofs;
 use super::queue::lists::Lists;
 use super::queue::names;
 use super::queue::node_data::NodeData;
+use super::records::Records;
 use crate::clock::{Clock, Stamp};
 use crate::model::error::Error;
 use crate::store::GrantProof;
@@ -32,6 +33,7 @@ pub(crate) struct Session {
     proofs: Mutex<Ring>,
     /// Those that are in flight.
     pub(super) lists: Lists,
+    pub(super) records: Records,
 }
 
 struct Ring {
@@ -69,8 +71,32 @@ impl Session {
                 leader: made_at.map(|made_at| (made_at, sent_at)),
             }),
             lists: Lists::default(),
+            records: Records::default(),
             driver,
         })
+    }
+
+    /// The names of a node's children; none if there is no such node.
+    pub(crate) async fn children_if_there(&self, path: &str) -> Result<Vec<String>, Fault> {
+        match self.driver.children(path).await {
+            Err(Fault::NoNode) => Ok(Vec::new()),
+            answer => answer,
+        }
+    }
+
+    pub(crate) async fn read_if_there(&self, path: &str) -> Result<Option<Node>, Fault> {
+        match self.driver.read(path).await {
+            Err(Fault::NoNode) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Deletes a node. Returns whether it was there.
+    pub(crate) async fn delete_if_there(&self, path: &str) -> Result<bool, Fault> {
+        match self.driver.delete(path, None).await {
+            Err(Fault::NoNode) => Ok(false),
+            answer => answer.map(|()| true),
+        }
     }
 
     /// Waits until our server has seen everything that the leader had.
@@ -146,11 +172,8 @@ impl Session {
 
     /// Whether the writer whose node this is has become a reader.
     pub(crate) async fn reads_now(&self, path: &str) -> Result<bool, Fault> {
-        match self.driver.read(path).await {
-            Ok(node) => Ok(NodeData::decode(&node.data).reads),
-            Err(Fault::NoNode) => Ok(false),
-            Err(other) => Err(other),
-        }
+        let node = self.read_if_there(path).await?;
+        Ok(node.is_some_and(|node| NodeData::decode(&node.data).reads))
     }
 
     /// The leader's time now, later by the time of a request at most; `None` before the first

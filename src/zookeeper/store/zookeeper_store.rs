@@ -108,24 +108,6 @@ impl ZooKeeperStore {
         })
     }
 
-    /// Who holds a key and who waits for it, whatever client they use: the holder first, then in
-    /// the order in which they asked. The token of one that waits is the token that its grant will
-    /// have.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for a key that does not suit the tree; `Unavailable` or `InDoubt` if the ensemble
-    /// does not answer.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it only reads.
-    pub async fn queue(&self, key: &Key) -> Result<Vec<LockInfo>, Error> {
-        let path = names::key_path(&self.client.options.chroot, key)?;
-        let session = self.client.session().await?;
-        lock_info::queue(&session, &path, key).await
-    }
-
     async fn remove(&self, state: &ClaimState) -> Result<bool, Error> {
         let _turn = state.turn.lock().await;
         if state.node() == NodeState::Absent {

@@ -26,6 +26,8 @@ const LAST_SEQUENCE: u64 = 1_000_000_000;
 const EXCLUSIVE: &str = "-lock-";
 const READ: &str = "-__READ__";
 const WRITE: &str = "-__WRIT__";
+/// Before the guid of a claim, as in Curator.
+const OWN: &str = "_c_";
 /// The layout of kazoo and others.
 const OTHERS: &str = "__lock__";
 /// In the name of a revocation barrier. The name ends like that of a contender, so other clients of
@@ -133,7 +135,12 @@ fn share(name: &str) -> Option<Share> {
 
 /// What every node of a claim begins with, and no other.
 pub(crate) fn own_prefix(guid: &str) -> String {
-    format!("_c_{guid}")
+    format!("{OWN}{guid}")
+}
+
+/// Whether no other node ever has this name.
+pub(crate) fn has_guid(name: &str) -> bool {
+    name.starts_with(OWN)
 }
 
 /// The name of a revocation barrier: with the number of the holder that it replaces. So whoever
