@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::proxy::Proxy;
 use crate::zookeeper::{
-    PATIENCE, Server, again, claim, granted, open, options, raw, signal, simple_store, store,
-    wait_for,
+    PATIENCE, Server, again, children, claim, granted, open, options, raw, signal, simple_store,
+    store, until, wait_for,
 };
 use leasehold::clock::Clock;
-use leasehold::fence::Fence;
+use leasehold::fence::{AlreadyApplied, Fence};
 use leasehold::run::{CommitProof, EffectError};
 use leasehold::store::{Released, Store};
 use leasehold::testing::TestHold;
@@ -420,4 +420,58 @@ async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_mov
     let zombie = commit(&ZkFence::new(&store), 1).await;
     assert!(matches!(zombie, Err(RunError::Fenced { .. })), "{zombie:?}");
     assert_eq!(data(&client, "/moved-data").await, "2");
+}
+
+#[tokio::test]
+async fn what_a_batch_does_once_is_done_once_for_as_long_as_its_name_is_kept() {
+    const LONG: Duration = Duration::from_secs(3_600);
+    const SHORT: Duration = Duration::from_millis(1);
+    let server = Server::shared();
+    let client = with_data(&server, "/once-data").await;
+    let store = store(&server, "/once").await;
+    let (mine, fence) = (claim("k"), ZkFence::new(&store));
+    let held = granted(&store, &mine).await;
+    let write = async |fence: &ZkFence, name: &str, keep: Duration, data: &str| {
+        let batch = ZkBatch::new().once(name, keep).set("/once-data", data);
+        fence.write(&mine.key, held.token, &batch).await.map(drop)
+    };
+    let is_done = |written: Result<(), EffectError>| match written {
+        Err(EffectError::NotApplied(why)) => why.is::<AlreadyApplied>(),
+        other => panic!("{other:?}"),
+    };
+    let name = "report/2026-11-28T03:00 ü";
+    write(&fence, name, LONG, "first").await.unwrap();
+    for fence in [&fence, &ZkFence::new(&store)] {
+        let again = write(fence, name, LONG, "again").await;
+        assert!(is_done(again));
+    }
+    assert_eq!(data(&client, "/once-data").await, "first");
+    // With a change that is refused the name is not claimed.
+    let batch = ZkBatch::new().once("other", LONG).create("/once-data", "");
+    let refused = fence.write(&mine.key, held.token, &batch).await;
+    assert!(!is_done(refused.map(drop)));
+    write(&fence, "other", LONG, "second").await.unwrap();
+    assert!(is_done(write(&fence, "other", LONG, "again").await));
+    let empty = write(&fence, "", LONG, "again").await;
+    assert!(!is_done(empty));
+
+    // A name that is over is free again.
+    write(&fence, "short", SHORT, "third").await.unwrap();
+    until("it is over", async || {
+        write(&fence, "short", LONG, "fourth").await.is_ok()
+    })
+    .await;
+    assert!(is_done(write(&fence, "short", LONG, "again").await));
+    assert_eq!(data(&client, "/once-data").await, "fourth");
+
+    // And deleted by the next that uses the fence.
+    write(&fence, "swept", SHORT, "fifth").await.unwrap();
+    let names = async || children(&client, "/once/k/~fence").await.len();
+    assert_eq!(names().await, 4);
+    until("it is deleted", async || {
+        let raised = ZkFence::new(&store).raise(&mine.key, held.token).await;
+        raised.unwrap();
+        names().await == 3
+    })
+    .await;
 }

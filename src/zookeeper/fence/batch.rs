@@ -1,5 +1,8 @@
 //! [`ZkBatch`]: changes that are made together.
 
+use std::time::Duration;
+
+use super::once::Once;
 use crate::zookeeper::store::Change;
 
 /// Changes that are made together, or not at all. Paths start at the ensemble's root, not at the
@@ -9,12 +12,31 @@ use crate::zookeeper::store::Change;
 #[must_use = "nothing is changed until a fence applies it"]
 pub struct ZkBatch {
     pub(super) changes: Vec<Change>,
+    pub(super) once: Vec<Once>,
 }
 
 impl ZkBatch {
     /// Makes an empty batch.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Claims a name for what the batch does: a fire time of a schedule, the number of an order. If
+    /// another batch has claimed it within the last `keep`, nothing is applied, and the error is
+    /// [`AlreadyApplied`](crate::fence::AlreadyApplied). A batch may claim several names.
+    ///
+    /// The name is text of your own, up to 1,000 bytes, and one for the key of the run's first
+    /// lock: below another key it is another name. It is a node below the fence's, so each costs
+    /// the ensemble a small node for so long.
+    ///
+    /// # Not promised
+    ///
+    /// The leader's wall clock ends `keep` (100 years at most): set forward, it forgets names
+    /// early. A name has to be kept longer than a repetition may come.
+    pub fn once(mut self, name: impl Into<String>, keep: Duration) -> Self {
+        let name = name.into();
+        self.once.push(Once { name, keep });
+        self
     }
 
     /// Creates a node. The node must not exist; its parent must.

@@ -2,6 +2,7 @@
 
 mod batch;
 mod names;
+mod once;
 mod raise;
 mod record;
 mod write;

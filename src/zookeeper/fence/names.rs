@@ -82,10 +82,7 @@ impl Resolve for ZkFence {
                 }
                 // Another client wrote the fence.
                 Err(Refused::At(_, Fault::BadVersion | Fault::NoNode)) => {}
-                Err(Refused::At(_, fault) | Refused::Whole(fault)) => {
-                    return Err(fault.into_error(WHAT));
-                }
-                Err(Refused::NotSent(error)) => return Err(error),
+                Err(refused) => return Err(refused.into_error(WHAT)),
             }
         }
         Err(disturbed(key.as_str()))
@@ -143,8 +140,8 @@ impl ZkFence {
         };
         let kept = u64::try_from(self.kept.as_millis()).unwrap_or(u64::MAX);
         let limit = TxnId::first_at(wall_millis().saturating_sub(kept));
-        let names = self.store.children_of(&fence).await?;
-        let names = names.iter().filter_map(|name| name.parse().ok());
+        let children = self.store.children_of(&fence).await?;
+        let names = children.iter().filter_map(|name| name.parse().ok());
         let mut old: Vec<TxnId> = names.filter(|name| *name < limit).collect();
         old.sort_unstable();
         let mut record = Record::parse(key, &node.data)?;
@@ -164,13 +161,10 @@ impl ZkFence {
             match self.store.change(&changes).await {
                 Ok(()) => node.version = node.version.wrapping_add(1),
                 // Another client raises the fence, or deletes the same names.
-                Err(Refused::At(_, Fault::BadVersion | Fault::NoNode)) => return Ok(()),
-                Err(Refused::At(_, fault) | Refused::Whole(fault)) => {
-                    return Err(fault.into_error("delete old names"));
-                }
-                Err(Refused::NotSent(error)) => return Err(error),
+                Err(Refused::At(_, Fault::BadVersion | Fault::NoNode)) => break,
+                Err(refused) => return Err(refused.into_error("delete old names")),
             }
         }
-        Ok(())
+        self.sweep_once(&fence, &children).await
     }
 }

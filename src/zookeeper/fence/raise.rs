@@ -90,10 +90,7 @@ impl ZkFence {
                 Ok(()) => return Ok((record, version)),
                 Err(Refused::At(_, Fault::NoNode)) => self.store.make_above(&path).await?,
                 Err(Refused::At(_, Fault::BadVersion | Fault::Exists)) => {}
-                Err(Refused::At(_, fault) | Refused::Whole(fault)) => {
-                    return Err(fault.into_error("raise a fence").into());
-                }
-                Err(Refused::NotSent(error)) => return Err(error.into()),
+                Err(refused) => return Err(refused.into_error("raise a fence").into()),
             }
         }
         Err(disturbed(key.as_str()).into())

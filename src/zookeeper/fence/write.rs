@@ -10,10 +10,11 @@ use crate::model::txn::TxnId;
 use crate::zookeeper::store::{Change, Fault, Refused};
 
 /// The changes of one request: the checks of the fences, the node of the commit's name, the checks
-/// of the holds, the batch.
+/// of the holds, the names of what is done once, the batch.
 struct Request {
     changes: Vec<Change>,
     name_at: Option<usize>,
+    once_at: usize,
     batch_at: usize,
 }
 
@@ -26,9 +27,10 @@ impl ZkFence {
         commit: Option<&CommitPermit>,
         batch: &ZkBatch,
     ) -> Result<Applied, EffectError> {
+        let mut over = vec![None; batch.once.len()];
         for _ in 0..TRIES {
             let name = commit.map(|permit| permit.txn_id);
-            let request = self.request(locks, name, batch).await?;
+            let request = self.request(locks, name, batch, &over).await?;
             if let Some(permit) = commit {
                 permit.sends();
             }
@@ -38,6 +40,12 @@ impl ZkFence {
                 // was applied.
                 Err(Refused::At(at, _)) if at < locks.len() => {
                     self.raised.lock().remove(&locks[at].key);
+                }
+                Err(Refused::At(at, Fault::Exists | Fault::BadVersion | Fault::NoNode))
+                    if (request.once_at..request.batch_at).contains(&at) =>
+                {
+                    let path = request.changes[at].parts().1;
+                    over[at - request.once_at] = self.over(path).await?;
                 }
                 Err(refused) => return Err(request.error(refused)),
             }
@@ -51,8 +59,10 @@ impl ZkFence {
         locks: &[HeldKey],
         name: Option<TxnId>,
         batch: &ZkBatch,
+        over: &[Option<i32>],
     ) -> Result<Request, EffectError> {
         let (mut changes, mut holds, mut named) = (Vec::new(), Vec::new(), None);
+        let mut once = None;
         for HeldKey { key, token } in locks {
             let raised = match self.raised_to(key, *token).await {
                 Ok(raised) => raised,
@@ -67,6 +77,9 @@ impl ZkFence {
                 let node = names::applied(&path, name, &raised.record);
                 named = Some(node.map_err(EffectError::not_applied)?);
             }
+            if once.is_none() {
+                once = Some(self.claims(&path, batch, over).await?);
+            }
             changes.push(Change::Check {
                 path,
                 version: Some(raised.version),
@@ -79,11 +92,14 @@ impl ZkFence {
         let name_at = named.as_ref().map(|_| locks.len());
         changes.extend(named);
         changes.append(&mut holds);
+        let once_at = changes.len();
+        changes.extend(once.into_iter().flatten());
         let batch_at = changes.len();
         changes.extend(batch.changes.iter().cloned());
         Ok(Request {
             changes,
             name_at,
+            once_at,
             batch_at,
         })
     }
@@ -114,7 +130,10 @@ impl Request {
             Refused::At(at, fault) if Some(at) == self.name_at => {
                 EffectError::not_applied(fault.into_error("name a commit"))
             }
-            Refused::At(at, _) if at < self.batch_at => EffectError::Fenced { seen: None },
+            Refused::At(at, _) if at < self.once_at => EffectError::Fenced { seen: None },
+            Refused::At(at, fault) if at < self.batch_at => {
+                EffectError::not_applied(fault.into_error("claim the name of what is done once"))
+            }
             Refused::At(at, fault) => {
                 let what = format!("make change number {} of a batch", at - self.batch_at);
                 EffectError::not_applied(fault.into_error(&what))

@@ -1,7 +1,7 @@
 //! What a fence in the same ensemble needs from the store: its session, and the path of a hold's
 //! node.
 
-use super::drivers::{Change, Fault, Node, Refused};
+use super::drivers::{Change, LeaderTime, Node, Refused};
 use super::queue::claim_state::{ClaimState, NodeState};
 use super::queue::names;
 use super::zookeeper_store::ZooKeeperStore;
@@ -9,6 +9,8 @@ use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
+
+const READ: &str = "read a fence";
 
 impl ZooKeeperStore {
     /// The clock that its leases are counted by.
@@ -43,14 +45,25 @@ impl ZooKeeperStore {
 
     /// A node as the leader had it when this was called.
     pub(crate) async fn read_now(&self, path: &str) -> Result<Option<Node>, Error> {
-        let what = "read a fence";
         let session = self.client.session().await?;
-        session.sync(path).await.map_err(|f| f.into_error(what))?;
-        match session.driver.read(path).await {
-            Ok(node) => Ok(Some(node)),
-            Err(Fault::NoNode) => Ok(None),
-            Err(other) => Err(other.into_error(what)),
-        }
+        let synced = session.sync(path).await;
+        synced.map_err(|fault| fault.into_error(READ))?;
+        self.read(path).await
+    }
+
+    /// A node as our server has it.
+    pub(crate) async fn read(&self, path: &str) -> Result<Option<Node>, Error> {
+        let session = self.client.session().await?;
+        let node = session.read_if_there(path).await;
+        node.map_err(|fault| fault.into_error(READ))
+    }
+
+    /// The leader's time now, about.
+    pub(crate) async fn leader_now(&self) -> Result<LeaderTime, Error> {
+        let now = self.client.session().await?.leader_now();
+        now.ok_or_else(|| {
+            Error::unavailable("the zookeeper leader's time is not known yet; try again")
+        })
     }
 
     /// The names of a node's children.
