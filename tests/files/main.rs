@@ -28,10 +28,15 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]
+mod office;
+#[cfg(target_os = "linux")]
 mod once;
 #[cfg(target_os = "linux")]
 #[path = "../support/one_time.rs"]
 mod one_time;
+#[cfg(target_os = "linux")]
+#[path = "../support/passing_on.rs"]
+mod passing_on;
 #[cfg(target_os = "linux")]
 mod place;
 #[cfg(target_os = "linux")]
@@ -72,6 +77,10 @@ const TESTS: &[(&str, fn())] = &[
     (
         "a_one_time_job_is_done_by_one_of_two_managers",
         once::a_one_time_job_is_done_by_one_of_two_managers,
+    ),
+    (
+        "a_lock_and_an_office_pass_on",
+        office::a_lock_and_an_office_pass_on,
     ),
     (
         "tokens_grow_while_files_come_and_go",

@@ -7,6 +7,8 @@
 mod crew;
 #[path = "../support/no_threads.rs"]
 mod no_threads;
+#[path = "../support/passing_on.rs"]
+mod passing_on;
 #[path = "../support/peer.rs"]
 mod peer;
 #[path = "../support/permits.rs"]

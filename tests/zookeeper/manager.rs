@@ -289,3 +289,12 @@ async fn a_client_stopped_past_its_session_in_a_guarded_run_does_not_commit() {
     std::fs::remove_file(&go).unwrap();
     assert_eq!(outcome.as_deref(), Some("rolled back undone=true"));
 }
+
+#[tokio::test]
+async fn a_lock_and_an_office_pass_on() {
+    let server = Server::shared();
+    let manager =
+        async || LockManager::new(open(options(&server.address(), "/office")).await).unwrap();
+    let (ours, theirs) = (manager().await, manager().await);
+    crate::passing_on::a_lock_and_an_office_pass_on(&ours, &theirs).await;
+}
