@@ -99,7 +99,7 @@ async fn hold(locks: LockManager, kind: Kind) {
 
 #[tokio::test]
 async fn all_of_a_crowd_are_served_and_each_asks_three_times() {
-    const CROWD: usize = 3_000;
+    const CROWD: usize = 10_000;
     for kind in [Kind::Fair, Kind::Write, Kind::Read] {
         let crowded = Crowded::new();
         let held = crowded.locks.read_write("a").write().await.unwrap();
