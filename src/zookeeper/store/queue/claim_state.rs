@@ -13,14 +13,13 @@ use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
+use crate::model::room::make_room;
 use crate::store::Claim;
 
 /// The longest pause between two requests of a claim that waits: the longest `max_poll_interval`. A
 /// waiting claim that nobody asks about for this long and a TTL is removed, so that a forgotten
 /// waiter does not block the queue for the life of the session.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How many withdrawn claims are remembered before the old ones are removed.
-const SWEEP_AT: usize = 1_000;
 
 /// What is known about one claim. Its nodes are found again by the guid, also after a reply was
 /// lost.
@@ -136,7 +135,6 @@ struct ClaimTable {
     /// Withdrawn claims, and until when they are remembered: an acquire that arrives after its
     /// withdrawal is refused.
     withdrawn: HashMap<OwnerToken, Stamp>,
-    sweep_at: usize,
     /// The store has ended: nothing is granted any more.
     is_over: bool,
 }
@@ -262,13 +260,8 @@ impl Claims {
 
 impl ClaimTable {
     fn bury(&mut self, claim: &Claim, now: &Stamp, ttl: Duration) {
-        self.withdrawn
-            .insert(claim.owner, now.plus(ttl + LONGEST_PAUSE));
-        if self.withdrawn.len() > self.sweep_at {
-            self.withdrawn
-                .retain(|_, until| !until.since(now).is_zero());
-            self.sweep_at = (2 * self.withdrawn.len()).max(SWEEP_AT);
-        }
+        make_room(&mut self.withdrawn, |until| !until.since(now).is_zero());
+        (self.withdrawn).insert(claim.owner, now.plus(ttl + LONGEST_PAUSE));
     }
 }
 
