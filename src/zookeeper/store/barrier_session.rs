@@ -1,21 +1,5 @@
-//! [`BarrierSession`]: the session that owns a revocation barrier.
-//!
-//! A barrier is an ephemeral node of a session of its own, which nobody keeps: its connection ends
-//! when the barrier is made, and the server deletes the barrier when the session's time-out has
-//! passed. So a barrier ends by the server's count, whether or not a process of ours is alive, and
-//! clients of other libraries that wait behind it get in as well.
-//!
-//! The time-out is the longest lease of the holders that were deleted, and [`SLACK_TICKS`]. The
-//! server counts from the session's last contact that its leader knows of, at the earliest from its
-//! creation. A session that is older than the slack is proven before it is used. Where the barrier
-//! was made later than the slack allows, and where the server's `maxSessionTimeout` cuts the slack
-//! off, the session is proven again until the count covers the lease from the moment at which the
-//! holders' nodes went. A store that is closed waits for that.
-//!
-//! Not covered: a process that is stopped right after the proof, for longer than the slack, and
-//! whose write is then done with little left of the session, if the server to which it was sent
-//! dies before it has answered the leader's next ping (half a tick). No client can prevent that:
-//! the server compares no time at a write.
+//! [`BarrierSession`]: the session that owns a revocation barrier, and that nobody keeps: the
+//! server ends it. How long that takes is under "Revocation" in the [protocol](crate::zookeeper).
 
 use std::sync::Arc;
 use std::time::Duration;

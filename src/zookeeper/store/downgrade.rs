@@ -1,11 +1,6 @@
-//! A write hold becomes a read hold and keeps its node.
-//!
-//! One write notes in the node's data that its claim only reads now; a repetition of that write
-//! changes nothing. So the token stays (it is the node's `czxid`), the heartbeat proves the same
-//! node as before, and the write wakes the readers that watch it. Curator makes a second node
-//! instead. That node would have another `czxid`, and if the answer to its creation were lost, the
-//! hold would have two nodes or none. The disadvantage: Curator's readers read only names, so they
-//! wait until the hold ends.
+//! A write hold becomes a read hold and keeps its node. One write notes that in the node's data,
+//! and a repetition of it changes nothing. A second node, as Curator makes one, would have another
+//! `czxid`, and a lost answer would leave two nodes or none.
 
 use super::client::ZooKeeperClient;
 use super::drivers::{Fault, Missing};

@@ -1,26 +1,6 @@
 //! The earliest time at which the leader's count of our session can start: pure arithmetic on
-//! stamps.
-//!
-//! A server that is not the leader answers a write once the quorum has it, but the leader does not
-//! learn from that write that the session is alive. It learns this from the server's next ping
-//! reply, every half tick, which lists the sessions that were heard of since the last one. If the
-//! server stops right after it acknowledged a write, the leader's count starts at an *older*
-//! contact. So a proven write does not renew from the time at which it was sent (I3). It renews
-//! from an earlier one:
-//!
-//! > Write *m* was acknowledged at least one tick before write *n* was sent, and *n* was
-//! > acknowledged. Then the server had heard of us when it acknowledged *m*; it answered a ping of
-//! > the leader's in the tick that followed; and it forwarded *n* on the same connection after that
-//! > answer. So the leader counts from *m* or later, and *m* was sent at its `sent_at` or later.
-//!
-//! The *acknowledgement* of *m* must be a tick old, not its sending: a write that took a second may
-//! have reached the server up to a second after it was sent.
-//!
-//! Two contacts reach the leader itself, and count from the time at which they were sent: the
-//! creation of the session, and a write through the leader. A client cannot distinguish the second
-//! from a write through a follower, so only the first is used.
-//!
-//! Assumption: the leader's ping reaches the follower within half a tick.
+//! stamps. Why a proven write renews only from an earlier one is invariant 4 of the
+//! [protocol](crate::zookeeper).
 
 use std::collections::VecDeque;
 use std::time::Duration;
