@@ -169,11 +169,11 @@ pub(super) async fn subscribe(client: &ZooKeeperClient, claim: &Claim) -> Result
     let predecessor = match known {
         Some(NodeState::At(node)) if node.session == session.id => node.predecessor,
         // It is not in the queue: the last contender would be before it.
-        _ => match session.driver.children(&parent).await {
-            Ok(children) => names::contenders(children)?.pop().map(|last| last.name),
-            Err(Fault::NoNode) => None,
-            Err(other) => return Err(other.into_error(what)),
-        },
+        _ => {
+            let children = session.children_if_there(&parent).await;
+            let children = children.map_err(|fault| fault.into_error(what))?;
+            names::contenders(children)?.pop().map(|last| last.name)
+        }
     };
     let Some(predecessor) = predecessor else {
         return Ok(Hint::new(ready(())));

@@ -102,13 +102,11 @@ async fn still_there(
     chunk: &[Hold<'_>],
     live: &[usize],
 ) -> Result<Vec<usize>, Fault> {
-    let reads = join_all(live.iter().map(|&i| session.driver.read(&chunk[i].path))).await;
+    let reads = join_all((live.iter()).map(|&i| session.read_if_there(&chunk[i].path))).await;
     let mut there = Vec::with_capacity(live.len());
     for (&i, read) in live.iter().zip(reads) {
-        match read {
-            Ok(node) if node.czxid == chunk[i].node.czxid => there.push(i),
-            Ok(_) | Err(Fault::NoNode) => {}
-            Err(other) => return Err(other),
+        if read?.is_some_and(|node| node.czxid == chunk[i].node.czxid) {
+            there.push(i);
         }
     }
     Ok(there)

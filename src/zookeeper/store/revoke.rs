@@ -1,13 +1,5 @@
-//! A lock is taken away from its holders.
-//!
-//! *One* write deletes the holders' nodes and makes a revocation barrier where the first of them
-//! was. It has to be one write: a barrier that is made before would be too short, and a hold that
-//! is deleted before would let the next holder in. The old holders' next heartbeat misses their
-//! nodes, and their leases end while the [barrier](super::barrier_session) exists.
-//!
-//! A reader may join, and be granted, while that write is on its way. Its `czxid` shows that it
-//! came before the barrier. The next round takes it away, under a barrier of its own. A share that
-//! did not fit beside those that were taken away was not granted, and keeps its place.
+//! A lock is taken away from its holders: "Revocation" in the [protocol](crate::zookeeper). A share
+//! that did not fit beside those that were taken away was not granted, and keeps its place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,11 +81,11 @@ impl Revoking<'_> {
             if first.is_some() {
                 continue;
             }
-            first = match self.session.driver.read(&barrier).await {
-                Ok(node) => Some(node.czxid),
-                Err(Fault::NoNode) => return Ok(barred),
-                Err(other) => return Err(other.into_error(WHAT)),
-            };
+            let made = self.session.read_if_there(&barrier).await;
+            match made.map_err(|fault| fault.into_error(WHAT))? {
+                Some(node) => first = Some(node.czxid),
+                None => return Ok(barred),
+            }
         }
         Err(Error::in_doubt(
             "holders came and went while a lock was taken away; look with inspect, and ask again",
@@ -101,14 +93,10 @@ impl Revoking<'_> {
     }
 
     async fn look(&self) -> Result<Vec<Contender>, Error> {
-        let driver = &self.session.driver;
         let synced = self.session.sync(&self.parent).await;
         synced.map_err(|f| f.into_error(WHAT))?;
-        match driver.children(&self.parent).await {
-            Ok(children) => names::contenders(children),
-            Err(Fault::NoNode) => Ok(Vec::new()),
-            Err(other) => Err(other.into_error(WHAT)),
-        }
+        let children = self.session.children_if_there(&self.parent).await;
+        names::contenders(children.map_err(|f| f.into_error(WHAT))?)
     }
 
     /// Readers that joined beside those that were taken away, before the barrier with this `czxid`,
@@ -122,11 +110,8 @@ impl Revoking<'_> {
         let behind = &contenders[order::barriers(contenders).len()..];
         let readers = order::readers_beside(taken, behind);
         let reads = (readers.iter()).map(|reader| async {
-            match self.session.driver.read(&self.path(reader)).await {
-                Ok(node) => Ok(node.czxid < made),
-                Err(Fault::NoNode) => Ok(false),
-                Err(other) => Err(other),
-            }
+            let node = self.session.read_if_there(&self.path(reader)).await?;
+            Ok(node.is_some_and(|node| node.czxid < made))
         });
         let are_late: Result<Vec<bool>, Fault> = join_all(reads).await.into_iter().collect();
         // In the order of their numbers, which is the order in which they were made.
@@ -160,8 +145,7 @@ impl Revoking<'_> {
         match BarrierSession::make_barrier(self.client, length, changes).await {
             Ok(()) => Ok(Some((barrier, length))),
             Err(Refused::At(_, Fault::NoNode)) => Ok(None),
-            Err(Refused::NotSent(error)) => Err(error),
-            Err(Refused::At(_, fault) | Refused::Whole(fault)) => Err(fault.into_error(WHAT)),
+            Err(refused) => Err(refused.into_error(WHAT)),
         }
     }
 
@@ -169,17 +153,14 @@ impl Revoking<'_> {
     /// have a session like ours.
     async fn longest_lease(&self, held: &[Contender]) -> Result<Option<Duration>, Error> {
         let reads = held.iter().map(|holder| self.path(holder));
-        let reads = reads.map(|path| async move { self.session.driver.read(&path).await });
+        let reads = reads.map(|path| async move { self.session.read_if_there(&path).await });
         let mut longest = Duration::ZERO;
         for read in join_all(reads).await {
-            match read {
-                Ok(node) => {
-                    let ttl = NodeData::decode(&node.data).ttl.unwrap_or(self.session.ttl);
-                    longest = longest.max(ttl);
-                }
-                Err(Fault::NoNode) => return Ok(None),
-                Err(other) => return Err(other.into_error(WHAT)),
-            }
+            let Some(node) = read.map_err(|fault| fault.into_error(WHAT))? else {
+                return Ok(None);
+            };
+            let ttl = NodeData::decode(&node.data).ttl.unwrap_or(self.session.ttl);
+            longest = longest.max(ttl);
         }
         Ok(Some(longest))
     }
@@ -188,10 +169,8 @@ impl Revoking<'_> {
     async fn lift(&self) -> Result<(), Error> {
         for barrier in (self.look().await?.iter()).filter(|c| c.kind == Kind::Barrier) {
             let path = self.path(barrier);
-            match self.session.driver.delete(&path, None).await {
-                Ok(()) | Err(Fault::NoNode) => {}
-                Err(other) => return Err(other.into_error("delete a revocation barrier")),
-            }
+            let lifted = self.session.delete_if_there(&path).await;
+            lifted.map_err(|fault| fault.into_error("delete a revocation barrier"))?;
         }
         Ok(())
     }

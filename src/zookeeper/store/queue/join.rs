@@ -1,13 +1,4 @@
-//! How a claim joins the queue: ephemeral sequential nodes, as Apache Curator's `InterProcessMutex`
-//! and `InterProcessReadWriteLock` name them.
-//!
-//! Every child of the key's node that ends in a sequence number contends, whichever client made it.
-//! The first holds the lock; each of the others watches the [node that it waits for](super::order),
-//! so a release wakes one waiter and not all of them. When that node vanishes, this is no grant:
-//! its claim may have given up while another is before it.
-//!
-//! The list is requested directly after the create, on the same session, so it shows everything
-//! that came before our node: the claim that is first in it stays first. (P. Hunt et al.,
+//! How a claim joins the queue: invariant 1 of the [protocol](crate::zookeeper). (P. Hunt et al.,
 //! "ZooKeeper: wait-free coordination for internet-scale systems", 2010, section 2.4, "Simple Locks
 //! without Herd Effect".)
 
@@ -70,9 +61,7 @@ pub(crate) async fn look(
             }
         }
     }
-    Err(LookupError::Error(
-        Fault::NoNode.into_error("join the queue"),
-    ))
+    Err(Fault::NoNode.into())
 }
 
 /// Whether a claim that is asked only once would join behind another, so that it need not join at
@@ -85,16 +74,9 @@ async fn is_passed_by(session: &Session, state: &ClaimState) -> Result<bool, Loo
     }
     // Our server may not have seen yet that the key is free.
     let synced = session.sync(&state.parent);
-    let (synced, children) = join(synced, session.driver.children(&state.parent)).await;
-    synced.map_err(|fault| LookupError::of(fault, "look whether the lock is free"))?;
-    match children {
-        Ok(children) => {
-            let contenders = names::contenders(children).map_err(LookupError::Error)?;
-            Ok(!contenders.is_empty())
-        }
-        Err(Fault::NoNode) => Ok(false),
-        Err(other) => Err(LookupError::of(other, "list the contenders")),
-    }
+    let (synced, children) = join(synced, session.children_if_there(&state.parent)).await;
+    synced?;
+    Ok(!names::contenders(children?)?.is_empty())
 }
 
 enum Judged {
@@ -116,10 +98,7 @@ async fn judge(
         Position::Behind(other) => Some(other),
         Position::BehindHolder(writer) => {
             let path = format!("{}/{}", state.parent, writer.name);
-            let reads = session.reads_now(&path).await;
-            let reads = reads
-                .map_err(|f| LookupError::of(f, "read whether a writer has become a reader"))?;
-            (!reads).then_some(writer)
+            (!session.reads_now(&path).await?).then_some(writer)
         }
     };
     Ok(Judged::Waits(waits_for.map(|other| other.name.clone())))
@@ -140,11 +119,7 @@ async fn join_queue(
     let (made, listed) = match made {
         OurNode::Made(made, listed) => (made, listed),
         OurNode::NoKey => return Ok(None),
-        OurNode::Exists => {
-            return Err(LookupError::Error(
-                Fault::Exists.into_error("make our node"),
-            ));
-        }
+        OurNode::Exists => return Err(Fault::Exists.into()),
     };
     let node = ClaimNode {
         session: made.owner,
@@ -161,32 +136,24 @@ async fn join_queue(
 /// rest.
 async fn settle(session: &Session, state: &ClaimState) -> Result<Option<ClaimNode>, LookupError> {
     let mut kept = None;
-    for name in ours(session, state)
-        .await
-        .map_err(|f| LookupError::of(f, "look for our node"))?
-    {
+    for name in ours(session, state).await? {
         let path = format!("{}/{name}", state.parent);
         if kept.is_none() {
-            match session.driver.read(&path).await {
-                Ok(node) if node.owner == session.id => {
-                    kept = Some(ClaimNode {
-                        session: session.id,
-                        name,
-                        czxid: node.czxid,
-                        is_granted: false,
-                        predecessor: None,
-                    });
-                    continue;
-                }
-                Ok(_) => {}
-                Err(Fault::NoNode) => continue,
-                Err(other) => return Err(LookupError::of(other, "look at our node")),
+            let Some(node) = session.read_if_there(&path).await? else {
+                continue;
+            };
+            if node.owner == session.id {
+                kept = Some(ClaimNode {
+                    session: session.id,
+                    name,
+                    czxid: node.czxid,
+                    is_granted: false,
+                    predecessor: None,
+                });
+                continue;
             }
         }
-        match session.driver.delete(&path, None).await {
-            Ok(()) | Err(Fault::NoNode) => {}
-            Err(other) => return Err(LookupError::of(other, "delete a spare node of ours")),
-        }
+        session.delete_if_there(&path).await?;
     }
     state.set_node(match &kept {
         Some(node) => NodeState::At(node.clone()),
@@ -199,11 +166,7 @@ async fn settle(session: &Session, state: &ClaimState) -> Result<Option<ClaimNod
 async fn ours(session: &Session, state: &ClaimState) -> Result<Vec<String>, Fault> {
     // Our server may not have seen yet what another one did for us.
     session.sync(&state.parent).await?;
-    let mut names = match session.driver.children(&state.parent).await {
-        Ok(children) => children,
-        Err(Fault::NoNode) => Vec::new(),
-        Err(other) => return Err(other),
-    };
+    let mut names = session.children_if_there(&state.parent).await?;
     let prefix = names::own_prefix(&state.guid);
     names.retain(|name| name.starts_with(&prefix));
     names.sort_unstable();
@@ -219,15 +182,8 @@ pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool
     };
     let mut was_there = false;
     for name in names {
-        match session
-            .driver
-            .delete(&format!("{}/{name}", state.parent), None)
-            .await
-        {
-            Ok(()) => was_there = true,
-            Err(Fault::NoNode) => {}
-            Err(other) => return Err(other),
-        }
+        let path = format!("{}/{name}", state.parent);
+        was_there |= session.delete_if_there(&path).await?;
     }
     state.set_node(NodeState::Absent);
     Ok(was_there)

@@ -1,11 +1,5 @@
 //! [`Lists`]: one list of a key's contenders answers every claim of this process that asked before
-//! it was sent.
-//!
-//! Each claim of a crowd lists all of them, so the lists of a thousand claims carry a million
-//! names. Requests of a session take effect in the order in which they are sent. Therefore a list
-//! shows what was sent before it, whichever claim sent it; a list that was sent before a request
-//! shows nothing about it, and never answers it. One list of a key is in flight, and those who ask
-//! meanwhile share the next. Lists after a write and those after a `sync` are shared apart.
+//! it was sent: "Shared lists" in the [protocol](crate::zookeeper).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +8,6 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared, join};
 use parking_lot::Mutex;
 
-use super::super::drivers::Fault;
 use super::super::session::Session;
 use super::look::LookupError;
 use super::names::{self, Contender};
@@ -56,18 +49,13 @@ pub(super) async fn or_own(
 
 async fn synced(session: &Session, parent: &str) -> Result<Arc<[Contender]>, LookupError> {
     let (synced, listed) = join(session.sync(parent), own(session, parent)).await;
-    synced.map_err(|fault| LookupError::of(fault, "list the contenders"))?;
+    synced?;
     listed
 }
 
 async fn own(session: &Session, parent: &str) -> Result<Arc<[Contender]>, LookupError> {
-    let children = match session.driver.children(parent).await {
-        Ok(children) => children,
-        Err(Fault::NoNode) => Vec::new(),
-        Err(other) => return Err(LookupError::of(other, "list the contenders")),
-    };
-    let contenders = names::contenders(children).map_err(LookupError::Error)?;
-    Ok(contenders.into())
+    let children = session.children_if_there(parent).await?;
+    Ok(names::contenders(children)?.into())
 }
 
 /// The newest list of each key. Nobody waits for those that are gone.

@@ -25,12 +25,17 @@ pub(crate) enum LookupError {
     Error(Error),
 }
 
-impl LookupError {
-    /// `what` says what was requested.
-    pub(crate) fn of(fault: Fault, what: &str) -> Self {
+impl From<Fault> for LookupError {
+    fn from(fault: Fault) -> Self {
         match fault {
             Fault::InDoubt(_) | Fault::Expired => Self::Broken(fault),
-            other => Self::Error(other.into_error(what)),
+            other => Self::Error(other.into_error("acquire a lock")),
         }
+    }
+}
+
+impl From<Error> for LookupError {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
     }
 }

@@ -40,21 +40,21 @@ pub(super) async fn make(
             session.proven(sent_at);
             Ok(OurNode::Made(made, listed))
         }
-        Ok(_) => Err(LookupError::Error(Error::corrupt(
-            "zookeeper made our node for another session; check the servers",
-        ))),
+        Ok(_) => {
+            let foreign = "zookeeper made our node for another session; check the servers";
+            Err(Error::corrupt(foreign).into())
+        }
         Err(Fault::Exists) => {
             state.set_node(NodeState::Absent);
             Ok(OurNode::Exists)
         }
         Err(Fault::NoNode) => {
             state.set_node(NodeState::Absent);
-            let made = session.make_parents(&state.parent).await;
-            made.map_err(LookupError::Error)?;
+            session.make_parents(&state.parent).await?;
             Ok(OurNode::NoKey)
         }
         Err(other) => {
-            let failed = LookupError::of(other, "make our node");
+            let failed = other.into();
             if matches!(failed, LookupError::Error(_)) {
                 state.set_node(NodeState::Absent);
             }

@@ -1,10 +1,5 @@
-//! The simple lock: one ephemeral node. The claim that makes it holds the lock; the others watch
-//! it, and all wake when it goes.
-//!
-//! Its path is used again, so its existence alone proves nothing: its data names the claim, its
-//! owner the session, and its `czxid` the grant. A client that queues on the same key counts the
-//! node as the first contender, and this lock gives way to every contender that it finds. So the
-//! two modes exclude each other.
+//! The simple lock: one ephemeral node, whose path is used again: "Simple mode" in the
+//! [protocol](crate::zookeeper).
 
 use std::sync::Arc;
 
@@ -31,10 +26,7 @@ pub(crate) async fn look(
     for _ in 0..TRIES {
         match state.node() {
             NodeState::Absent => {}
-            _ => match find(session, state, &path)
-                .await
-                .map_err(|f| LookupError::of(f, "look for our node"))?
-            {
+            _ => match find(session, state, &path).await? {
                 Some(node) => {
                     let mut node = claim_node(session, node.czxid);
                     node.is_granted =
@@ -43,9 +35,7 @@ pub(crate) async fn look(
                         return Ok(Look::First(node));
                     }
                     // It was made, but its answer was lost: a contender may have been there before.
-                    remove(session, state)
-                        .await
-                        .map_err(|f| LookupError::of(f, "delete our node"))?;
+                    remove(session, state).await?;
                 }
                 None if state.held_in(session.id).is_some() => return Ok(Look::TakenAway),
                 None => state.set_node(NodeState::Absent),
@@ -67,16 +57,12 @@ pub(crate) async fn look(
         state.set_node(NodeState::At(node.clone()));
         let others = lists::or_own(listed, session, &state.parent).await?;
         if others.iter().any(|other| other.name != SIMPLE) {
-            remove(session, state)
-                .await
-                .map_err(|f| LookupError::of(f, "give way to a contender"))?;
+            remove(session, state).await?;
             return Ok(Look::Behind);
         }
         return Ok(Look::First(node));
     }
-    Err(LookupError::Error(
-        Fault::NoNode.into_error("make the lock's node"),
-    ))
+    Err(Fault::NoNode.into())
 }
 
 /// Deletes the node, if it is the claim's. Returns whether it was.
@@ -102,13 +88,9 @@ pub(crate) async fn remove(session: &Session, state: &ClaimState) -> Result<bool
 /// after it, since each has version 0.
 async fn find(session: &Session, state: &ClaimState, path: &str) -> Result<Option<Node>, Fault> {
     session.sync(path).await?;
-    match session.driver.read(path).await {
-        Ok(node) if node.owner == session.id && node.data.starts_with(state.guid.as_bytes()) => {
-            Ok(Some(node))
-        }
-        Ok(_) | Err(Fault::NoNode) => Ok(None),
-        Err(other) => Err(other),
-    }
+    let node = session.read_if_there(path).await?;
+    let guid = state.guid.as_bytes();
+    Ok(node.filter(|node| node.owner == session.id && node.data.starts_with(guid)))
 }
 
 fn claim_node(session: &Session, czxid: i64) -> ClaimNode {
