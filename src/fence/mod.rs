@@ -38,7 +38,6 @@
     allow(rustdoc::broken_intra_doc_links)
 )]
 
-mod already_applied;
 mod erased;
 mod gate;
 pub mod in_run;
@@ -48,8 +47,8 @@ pub mod sql;
 
 use std::fmt::Debug;
 
+pub use crate::model::already_applied::AlreadyApplied;
 pub use crate::model::fence_call::FenceCall;
-pub use already_applied::AlreadyApplied;
 pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
 pub use newer_holder::newer_holder;

@@ -1,5 +1,6 @@
 //! The vocabulary of every layer: plain values, without a store or a clock.
 
+pub(crate) mod already_applied;
 pub(crate) mod caught;
 pub(crate) mod commit;
 pub(crate) mod credentials;

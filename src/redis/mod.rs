@@ -4,7 +4,7 @@
 mod fence;
 pub(crate) mod store;
 
-pub use fence::{AlreadyApplied, RedisBatch, RedisFence, Written};
+pub use fence::{RedisBatch, RedisFence, Written};
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub use store::simulation;

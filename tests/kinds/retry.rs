@@ -1,5 +1,6 @@
 //! Which runs may be repeated.
 
+use leasehold::fence::AlreadyApplied;
 use leasehold::run::{Applied, EffectError};
 use leasehold::{Abort, Cause, Error, RunError};
 
@@ -56,6 +57,7 @@ async fn a_commit_that_no_repetition_helps_is_final() {
     let lock = world.ours.lock("a");
     let repeated = [
         (EffectError::not_applied("no answer yet"), true),
+        (EffectError::not_applied(AlreadyApplied), false),
         (EffectError::not_applied(Error::unavailable("down")), true),
         (
             EffectError::not_applied(Error::invalid("no such account")),

@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use crate::lease::LeaseError;
+use crate::model::already_applied::AlreadyApplied;
 use crate::model::error::{BoxError, Error};
 use crate::model::token::FencingToken;
 
@@ -24,7 +25,8 @@ pub enum Cause<E = BoxError> {
     /// again.
     Lease(LeaseError),
     /// The commit call proved that it changed nothing. The run may be repeated, unless the error is
-    /// an [`Error`] that is [not retryable](Error::is_retryable), or was caused by one.
+    /// [`AlreadyApplied`](crate::fence::AlreadyApplied), or is or was caused by an [`Error`] that is
+    /// [not retryable](Error::is_retryable).
     NotApplied(BoxError),
     /// Another run of this process committed, or is committing, a cell that this run wrote. Run it
     /// again.
@@ -64,6 +66,7 @@ impl<E: 'static> Cause<E> {
             Self::StepInDoubt => true,
             Self::Refused(_) | Self::Stopped => false,
             Self::Failed(error) => ours(error).is_some_and(Error::is_retryable),
+            Self::NotApplied(error) if error.is::<AlreadyApplied>() => false,
             Self::NotApplied(error) => ours(error).is_none_or(Error::is_retryable),
         }
     }

@@ -26,15 +26,6 @@ pub enum Written {
     AlreadyApplied,
 }
 
-/// Why a commit was not applied: a key that its batch [creates](super::RedisBatch::create) exists,
-/// so what it does once was done before (feature `redis`).
-///
-/// The source of [`Cause::NotApplied`](crate::Cause::NotApplied), by `downcast_ref`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("what the batch does once was done before: a key that it creates exists")]
-#[non_exhaustive]
-pub struct AlreadyApplied;
-
 /// The locks of a batch, for a message.
 struct Shown<'a>(&'a [HeldKey]);
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::fence::in_run::{patience, resolve_within};
-use crate::fence::{Fence, Resolve, newer_holder};
+use crate::fence::{AlreadyApplied, Fence, Resolve, newer_holder};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey, is_of};
 use crate::model::doubt::Doubt;
 use crate::model::error::{Error, ErrorKind};
@@ -19,8 +19,8 @@ use crate::model::key::Key;
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 use crate::redis::store::{Call, Failure, RedisOptions, Script, Servers, Target, fault};
+pub use answer::Written;
 use answer::read;
-pub use answer::{AlreadyApplied, Written};
 pub use batch::RedisBatch;
 
 /// A script, behind what it shares with others.
