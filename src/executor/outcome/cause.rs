@@ -25,8 +25,8 @@ pub enum Cause<E = BoxError> {
     /// again.
     Lease(LeaseError),
     /// The commit call proved that it changed nothing. The run may be repeated, unless the error is
-    /// [`AlreadyApplied`](crate::fence::AlreadyApplied), or is or was caused by an [`Error`] that is
-    /// [not retryable](Error::is_retryable).
+    /// [`AlreadyApplied`](crate::fence::AlreadyApplied), or is or was caused by an [`Error`] that
+    /// is [not retryable](Error::is_retryable).
     NotApplied(BoxError),
     /// Another run of this process committed, or is committing, a cell that this run wrote. Run it
     /// again.

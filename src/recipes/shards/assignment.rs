@@ -10,8 +10,8 @@
 //! of its share, which is `shards * weight / sum of the weights`. If its share has a fraction, it
 //! has room for one more, as long as shards remain that are not in the whole part of any share. So
 //! each load is within one of its share, and a member that joins or leaves moves little more than
-//! its own shards: over many changes some 1.15 times what has to move. A single change of few shards
-//! may move twice as many.
+//! its own shards: over many changes some 1.15 times what has to move. A single change of few
+//! shards may move twice as many.
 
 use super::member::Member;
 

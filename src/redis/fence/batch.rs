@@ -52,8 +52,8 @@ impl RedisBatch {
     /// done once: name the key after it (the fire time of a schedule, the number of an order), and
     /// it is done once for `keep`, whoever repeats it. A batch that finds the key is
     /// [`Written::AlreadyApplied`](super::Written::AlreadyApplied), and a commit is not applied, by
-    /// [`AlreadyApplied`](crate::fence::AlreadyApplied). The server's clock ends `keep` (100 years at
-    /// most): then the key is deleted, and the next batch is applied.
+    /// [`AlreadyApplied`](crate::fence::AlreadyApplied). The server's clock ends `keep` (100 years
+    /// at most): then the key is deleted, and the next batch is applied.
     pub fn create(self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, keep: Duration) -> Self {
         let keep = keep.min(LONGEST_KEEP).as_millis().max(1).to_string();
         let words: [&[u8]; 5] = [b"SET", key.as_ref(), value.as_ref(), b"PX", keep.as_bytes()];
