@@ -30,7 +30,8 @@ pub mod postgres {
     /// (bigint[]), `$3` the [`TxnId`](crate::run::TxnId) as text, `$4` what is left of the lease
     /// and a second, in milliseconds (int). Answers the server's clock, in microseconds since 1970
     /// (bigint).
-    pub const ENTER: &str = "SELECT leasehold.enter($1, $2, $3::text::uuid, $4)";
+    pub const ENTER: &str =
+        "SELECT leasehold.enter($1, $2, $3::pg_catalog.text::pg_catalog.uuid, $4)";
     /// The last statement of the transaction, before `COMMIT`: `$1` the
     /// [`TxnId`](crate::run::TxnId) as text, `$2` the end of the lease by the server's clock, in
     /// microseconds since 1970 (bigint): what [`ENTER`] answered, and what was left of the lease
@@ -39,7 +40,7 @@ pub mod postgres {
     ///
     /// It fails if the transaction was aborted: a `COMMIT` would then answer `ROLLBACK`, without an
     /// error. A `COMMIT` without it is refused.
-    pub const SEAL: &str = "SELECT leasehold.seal($1::text::uuid, $2)";
+    pub const SEAL: &str = "SELECT leasehold.seal($1::pg_catalog.text::pg_catalog.uuid, $2)";
     /// Between [`ENTER`] and [`SEAL`]: claims a name of your own for what this transaction does
     /// once. `$1` the name (text, up to 1,000 bytes), `$2` how long it is kept after that, in
     /// milliseconds (bigint). False: it was done, so change nothing.
@@ -48,9 +49,9 @@ pub mod postgres {
     /// (text[]), `$2` their tokens (bigint[]), `$3` the [`TxnId`](crate::run::TxnId) as text, `$4`
     /// how long it waits for the transaction, in milliseconds (int). True: it is committed. False:
     /// it is not, and never will be. An error proves nothing; ask again.
-    pub const RESOLVE: &str = "SELECT leasehold.resolve($1, $2, $3::text::uuid, $4)";
-    /// Deletes names that are older than `leasehold.fence_meta.names_kept` and whose holders are
-    /// gone, at most hourly. Nobody else deletes them: send it after every 64th commit, say, in a
+    pub const RESOLVE: &str =
+        "SELECT leasehold.resolve($1, $2, $3::pg_catalog.text::pg_catalog.uuid, $4)";
+    /// Deletes names that are older than `leasehold.fence_meta.names_kept`, at most hourly. Nobody else deletes them: send it after every 64th commit, say, in a
     /// transaction of its own.
     pub const SWEEP: &str = "SELECT leasehold.sweep()";
 }

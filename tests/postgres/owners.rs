@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leasehold::fence::sql;
+use leasehold::fence::{Resolve, sql};
 use leasehold::postgres::{PgFence, PostgresStore, tokio_postgres};
+use leasehold::run::{Doubt, HeldKey, Resolution};
 use leasehold::{Error, ErrorKind, postgres};
 
 use crate::claims::{claim, grant, release};
 use crate::store_world::Locks;
-use crate::world::{Bank, connect};
+use crate::world::{Bank, connect, hold, key, token};
 
 /// Gives its maker a superuser's rights if a superuser runs it.
 const TRAP: &str = "LANGUAGE plpgsql AS $$ BEGIN
@@ -309,6 +310,28 @@ async fn no_statement_uses_an_operator_of_a_path_that_the_databases_owner_set() 
             ))
             .await;
     }
+    // A type is found by the path too, and its check runs where a value gets it.
+    for name in [
+        "text",
+        "uuid",
+        "name",
+        "bool",
+        "oid",
+        "float8",
+        "int4",
+        "int8",
+        "timestamptz",
+        "tid",
+    ] {
+        hostile
+            .run(&format!(
+                "CREATE FUNCTION evil.of_{name}(v pg_catalog.{name}) RETURNS pg_catalog.bool LANGUAGE plpgsql AS $$ BEGIN
+                   IF session_user OPERATOR(pg_catalog.=) 'postgres'::pg_catalog.name THEN ALTER ROLE {mallory} SUPERUSER; END IF;
+                   RETURN true; END $$;
+                 CREATE DOMAIN evil.{name} AS pg_catalog.{name} CHECK (evil.of_{name}(value))"
+            ))
+            .await;
+    }
     let path = |change: &str| format!("ALTER DATABASE {database} {change}");
     hostile
         .locks
@@ -321,8 +344,38 @@ async fn no_statement_uses_an_operator_of_a_path_that_the_databases_owner_set() 
     fence.create_schema().await.unwrap();
     assert!(!hostile.is_superuser().await, "the fence");
     hostile.schemas().unwrap();
+    assert!(!hostile.is_superuser().await, "the scripts");
     let held = grant(&store, &claim("a")).await;
     release(&store, &held).await;
+    assert!(!hostile.is_superuser().await, "a hold");
+    let mut name = None;
+    let executor = hold(1).executor();
+    let run = executor.guarded_async(async |tx| {
+        name = Some(tx.txn_id()?);
+        Ok(tx.commit_with(fence.transaction(async |t| t.done(()))))
+    });
+    run.await.unwrap();
+    assert!(!hostile.is_superuser().await, "a commit");
+    let lock = HeldKey {
+        key: key("a"),
+        token: token(1),
+    };
+    let doubt = Doubt::new(vec![lock], name.unwrap());
+    assert_eq!(fence.resolve(&doubt).await.unwrap(), Resolution::Applied);
+    assert!(!hostile.is_superuser().await, "a doubt");
+    // As another driver sends them.
+    let client = connect(url.split_once('?').unwrap().0).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let (keys, tokens, name) = (vec!["a"], vec![1_i64], "0000000000000000000000000000000a");
+    client
+        .query(sql::postgres::ENTER, &[&keys, &tokens, &name, &60_000])
+        .await
+        .unwrap();
+    client
+        .query(sql::postgres::SEAL, &[&name, &None::<i64>])
+        .await
+        .unwrap();
+    client.batch_execute("COMMIT").await.unwrap();
     let server = hostile.locks.server();
     server
         .psql_in("postgres", &path("RESET search_path"))

@@ -2,9 +2,9 @@
 -- schema belongs to the role that runs this or to a superuser, and nobody else may add to it: a
 -- trigger runs with the rights of the functions that change its table. From here to the end of the
 -- script nothing is found in another schema: the database's owner may set a search_path for every
--- session.
+-- session. The types of a block are found before its first statement.
 DO $$
-DECLARE what text; whose text;
+DECLARE what pg_catalog.text; whose pg_catalog.text;
 BEGIN
   PERFORM pg_catalog.set_config('leasehold.path', pg_catalog.current_setting('search_path'), true),
     pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);

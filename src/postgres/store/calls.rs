@@ -53,7 +53,7 @@ const LOOK: &str = "SELECT key, label, token, mode, left_ms, held_ms, holders, q
 const TIDY: &str = "SELECT leasehold.tidy()";
 /// Not while the queue of messages is nearly full, as the functions do: a full one would be an
 /// error.
-const NOTIFY: &str = "SELECT pg_catalog.pg_notify('leasehold', $1) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.9::float8";
+const NOTIFY: &str = "SELECT pg_catalog.pg_notify('leasehold', $1) WHERE pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.9::pg_catalog.float8";
 
 /// The server's answer to an attempt.
 pub(super) enum Attempted {
