@@ -130,6 +130,55 @@ async fn constraints_that_become_immediate_have_to_be_named() {
     assert_eq!(commit(&client).await, "");
 }
 
+/// A deferred constraint of the work runs inside of `COMMIT`, and may take any time: here until the
+/// lease is over. The check is behind it.
+#[tokio::test]
+async fn a_deferred_constraint_of_the_work_that_outlasts_the_lease_is_not_applied() {
+    let bank = Bank::open().await;
+    bank.psql(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+           PERFORM pg_sleep(extract(epoch FROM to_timestamp(current_setting('leasehold.until')::float8 / 1000000) - clock_timestamp()) + 0.001); \
+           RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON account DEFERRABLE INITIALLY DEFERRED \
+           FOR EACH ROW EXECUTE FUNCTION slow()",
+    );
+    let client = bank.connect().await;
+    for level in ["READ COMMITTED", "SERIALIZABLE"] {
+        client
+            .batch_execute(&format!("SET default_transaction_isolation = '{level}'"))
+            .await
+            .unwrap();
+        let (name, now) = worked(&client).await;
+        // Not over yet when COMMIT begins, on a busy machine too.
+        seal(&client, &name, &(now + 3_000_000).to_string()).await;
+        assert_eq!(commit(&client).await, "LH005", "{level}");
+        assert_eq!(bank.cents(), 100);
+    }
+}
+
+/// A search of the names' index would be a read of what the others write beside it.
+#[tokio::test]
+async fn serializable_runs_that_have_nothing_in_common_do_not_fail_together() {
+    let bank = Bank::open().await;
+    bank.psql("SELECT leasehold.raise('a', 1, 1000)");
+    let (one, other) = (bank.connect().await, bank.connect().await);
+    for _ in 0..20 {
+        let mut runs = Vec::new();
+        for client in [&one, &other] {
+            let begin = format!("BEGIN ISOLATION LEVEL SERIALIZABLE; {ENTER}");
+            client.batch_execute(&begin).await.unwrap();
+            let name: String = client.query_one(NAME, &[]).await.unwrap().get(0);
+            runs.push((client, name));
+        }
+        for (client, name) in &runs {
+            seal(client, name, "NULL").await;
+        }
+        for (client, _) in runs {
+            assert_eq!(commit(client).await, "");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_savepoint_of_the_work_changes_nothing_about_the_check() {
     let bank = Bank::open().await;

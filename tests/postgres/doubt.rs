@@ -370,6 +370,50 @@ async fn names_are_deleted_while_a_service_runs_on() {
     panic!("no name was deleted");
 }
 
+/// A leader holds one token for months.
+#[tokio::test]
+async fn old_names_of_the_newest_holder_are_deleted_too_and_prove_nothing_from_then_on() {
+    let bank = Bank::open().await;
+    let fence = bank.fence().await;
+    fence.raise(&key("a"), token(1)).await.unwrap();
+    let begin = "SELECT rpad(lpad(to_hex((extract(epoch FROM now() - interval '8 days') * 1000)::bigint), 12, '0'), 30, '0')";
+    let begin = bank.psql(begin);
+    let [old, older] = ["02", "01"].map(|end| format!("{begin}{end}"));
+    let commit = async |name: &str| {
+        let client = bank.connect().await;
+        let enter = format!(
+            "BEGIN; SELECT leasehold.enter('{{a}}', '{{1}}', '{name}', 60000); SELECT leasehold.seal('{name}', NULL); COMMIT"
+        );
+        client.batch_execute(&enter).await
+    };
+    commit(&old).await.unwrap();
+    bank.psql("UPDATE leasehold.txn SET at = at - interval '8 days'; UPDATE leasehold.fence_meta SET swept_at = '-infinity'");
+    take_ten(&hold(1).executor(), &fence).await.unwrap();
+    assert_eq!(bank.psql("SELECT leasehold.sweep()"), "1");
+    assert_eq!(bank.psql("SELECT count(*) FROM leasehold.txn"), "1");
+    let doubt = |name: &str| {
+        let lock = leasehold::run::HeldKey {
+            key: key("a"),
+            token: token(1),
+        };
+        Doubt::new(vec![lock], name.parse().unwrap())
+    };
+    for name in [&old, &older] {
+        let error = bank.psql_error(&format!(
+            "SELECT leasehold.resolve('{{a}}', '{{1}}', '{name}', 1000)"
+        ));
+        assert!(error.contains("were deleted"), "{error}");
+        // A copy of it that comes late: it may have been resolved as void.
+        let refused = commit(name).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "LH004");
+    }
+    let run = hold(1).executor().guarded(|tx| Ok(tx.txn_id()?));
+    let doubt = doubt(&run.unwrap().value.to_string());
+    let resolution = fence.resolve(&doubt).await.unwrap();
+    assert_eq!(resolution, Resolution::NotApplied);
+    assert_eq!(take_ten(&hold(1).executor(), &fence).await.unwrap(), 80);
+}
+
 /// What waits for a standby that does not exist is ended by an operator: then it is on the primary
 /// only.
 const END_WHAT_WAITS: &str =

@@ -7,7 +7,7 @@ use leasehold::postgres::PgFence;
 use leasehold::{ErrorKind, RunError};
 
 use crate::proxy::{Fate, Proxy};
-use crate::world::{Bank, hold, hold_for, key, take_ten, token};
+use crate::world::{Bank, assert_not_applied, hold, hold_for, key, take_ten, token};
 
 /// A fence that keeps a connection.
 async fn behind(bank: &Bank) -> (PgFence, Proxy) {
@@ -125,11 +125,13 @@ async fn a_server_that_takes_connections_and_is_silent_leaves_nothing_in_doubt()
 #[tokio::test]
 async fn a_run_finds_nothing_that_the_run_before_left_in_its_session() {
     let bank = Bank::open().await;
+    bank.psql("CREATE SEQUENCE numbers");
     let (fence, proxy) = behind(&bank).await;
     for is_done in [true, false] {
         let call = fence.transaction(async move |t| {
             for statement in [
                 "CREATE TEMPORARY TABLE account (id int)",
+                "SELECT nextval('numbers')",
                 "SET search_path = nowhere",
                 "SET ROLE pg_read_all_data",
                 "SELECT pg_advisory_lock(7)",
@@ -147,6 +149,12 @@ async fn a_run_finds_nothing_that_the_run_before_left_in_its_session() {
         });
         let found = hold(1).executor().commit(call).await.unwrap().value;
         assert_eq!(found, "\"$user\", public postgres 0", "{is_done}");
+        let call = fence.transaction(async |t| {
+            let last: i64 = t.query_one("SELECT lastval()", &[]).await?.get(0);
+            t.done(last)
+        });
+        let none = hold(1).executor().commit(call).await.unwrap_err();
+        assert_not_applied(&none);
     }
     // Over one connection.
     assert_eq!(proxy.wires().len(), 1);

@@ -62,6 +62,10 @@ impl Bank {
         self.server.psql_in(&self.name, statements).unwrap()
     }
 
+    pub(crate) fn psql_error(&self, statements: &str) -> String {
+        self.server.psql_in(&self.name, statements).unwrap_err()
+    }
+
     /// A plain connection, as another program has one.
     pub(crate) async fn connect(&self) -> tokio_postgres::Client {
         connect(&self.url()).await

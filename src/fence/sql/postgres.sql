@@ -18,15 +18,23 @@ CREATE TABLE IF NOT EXISTS leasehold.fence (
   token bigint NOT NULL CHECK (token BETWEEN 0 AND 9007199254740991),
   life text) WITH (fillfactor = 50);
 
+-- The largest token of each key of which a name was deleted, and the largest name of those: a name
+-- that is absent proves nothing up to both, and is not entered under.
+CREATE TABLE IF NOT EXISTS leasehold.swept (
+  key text COLLATE "C" PRIMARY KEY,
+  token bigint NOT NULL,
+  name uuid NOT NULL DEFAULT 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+
 -- Tables of an earlier version. Nothing is changed where the columns are there: it would wait for
 -- every transaction.
 DO $$
-DECLARE t text;
+DECLARE t text; c text; type_ text;
 BEGIN
-  FOREACH t IN ARRAY '{leasehold.fence_meta,leasehold.fence}'::text[] LOOP
+  FOR t, c, type_ IN VALUES ('leasehold.fence_meta'::text, 'life'::text, 'text'::text), ('leasehold.fence', 'life', 'text'),
+      ('leasehold.swept', 'name', 'uuid NOT NULL DEFAULT ''ffffffff-ffff-ffff-ffff-ffffffffffff''') LOOP
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = t::regclass AND a.attname = 'life'::name) THEN
-      EXECUTE 'ALTER TABLE '::text || t || ' ADD COLUMN life text'::text;
+        WHERE a.attrelid = t::regclass AND a.attname = c::name) THEN
+      EXECUTE 'ALTER TABLE '::text || t || ' ADD COLUMN '::text || c || ' '::text || type_;
     END IF;
   END LOOP;
 END $$;
@@ -63,12 +71,6 @@ CREATE TABLE IF NOT EXISTS leasehold.txn (
   at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   CHECK (pg_catalog.cardinality(keys) = pg_catalog.cardinality(tokens) AND pg_catalog.array_position(keys, NULL) IS NULL
     AND (0 <= ALL (tokens) AND 9007199254740991 >= ALL (tokens)) IS TRUE));
-
--- The largest token of each key of which a name was deleted: a name that is absent proves nothing
--- up to this token.
-CREATE TABLE IF NOT EXISTS leasehold.swept (
-  key text COLLATE "C" PRIMARY KEY,
-  token bigint NOT NULL);
 
 -- What is done once: a name that the user chose, until its time is over.
 CREATE TABLE IF NOT EXISTS leasehold.once (
@@ -134,7 +136,7 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold.enter(ks text[], ts bigint[], x uuid, ms int) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  seen bigint; of_ text; i int; in_order int[] := '{1}'; set_ text := ms;
+  seen bigint; of_ text; i int; in_order int[] := '{1}'; set_ text := ms; row_ tid;
   home constant text := leasehold.home(); here text;
 BEGIN
   IF current_setting('idle_in_transaction_session_timeout') = '0' AND current_setting('statement_timeout') = '0' THEN
@@ -173,7 +175,13 @@ BEGIN
       END IF;
     END IF;
   END LOOP;
-  INSERT INTO leasehold.txn VALUES (x, ks, ts, true);
+  INSERT INTO leasehold.txn VALUES (x, ks, ts, true) RETURNING ctid INTO row_;
+  IF EXISTS (SELECT FROM leasehold.swept s WHERE s.key = ANY (ks) AND (s.token, s.name) >= (ts[array_position(ks, s.key)], x)) THEN
+    -- Perhaps it was void, and this is a copy that comes late.
+    RAISE EXCEPTION 'the name of the commit is older than those that were deleted' USING ERRCODE = 'LH004',
+      HINT = 'Check the clock of the client.';
+  END IF;
+  set_ := set_config('leasehold.row', row_::text, true);
   RETURN extract(epoch FROM clock_timestamp()) * 1000000;
 END $$;
 
@@ -205,20 +213,29 @@ DO $$ BEGIN
     CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON leasehold.txn DEFERRABLE INITIALLY DEFERRED
       FOR EACH ROW WHEN (NEW.applied) EXECUTE FUNCTION leasehold.at_commit();
   END IF;
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t
+      WHERE t.tgrelid = 'leasehold.txn'::pg_catalog.regclass AND t.tgname = 'at_commit_last') THEN
+    CREATE CONSTRAINT TRIGGER at_commit_last AFTER UPDATE OF applied ON leasehold.txn DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW WHEN (NEW.applied) EXECUTE FUNCTION leasehold.at_commit();
+  END IF;
 END $$;
 
 -- The last statement of a fenced transaction: it fails if the transaction was aborted (COMMIT does
 -- not), and if it is not the one that entered. until: the end of the lease by the server's clock,
--- in microseconds since 1970; null: COMMIT does not compare it. It runs with the caller's rights
--- and search_path, which can deceive the caller only.
-CREATE OR REPLACE FUNCTION leasehold.seal(x uuid, until bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- in microseconds since 1970; null: COMMIT does not compare it. The update changes nothing: it
+-- queues the check once more, behind the deferred constraints of the work. It finds the row by its
+-- place, because a search of the index would make serializable transactions fail together.
+CREATE OR REPLACE FUNCTION leasehold.seal(x uuid, until bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE set_ text;
 BEGIN
-  IF pg_catalog.current_setting('leasehold.txn', true) IS DISTINCT FROM x::text THEN
+  IF current_setting('leasehold.txn', true) IS DISTINCT FROM x::text THEN
     RAISE EXCEPTION 'the transaction that entered the fence was ended before its last statement' USING ERRCODE = 'LH003';
   END IF;
-  set_ := pg_catalog.set_config('leasehold.sealed', x::text, true);
-  set_ := pg_catalog.set_config('leasehold.until', coalesce(until::text, ''), true);
+  set_ := set_config('leasehold.sealed', x::text, true);
+  set_ := set_config('leasehold.until', coalesce(until::text, ''), true);
+  UPDATE leasehold.txn SET applied = true
+    WHERE ctid = current_setting('leasehold.row', true)::tid AND txn_id = x AND applied;
 END $$;
 
 -- True: committed. False: it was not, and never will be: its name is taken. Waits while the
@@ -231,7 +248,7 @@ BEGIN
   INSERT INTO leasehold.txn VALUES (x, ks, ts, false) ON CONFLICT (txn_id) DO NOTHING;
   GET DIAGNOSTICS was_new = ROW_COUNT;
   IF was_new = 1 AND EXISTS (
-      SELECT FROM unnest(ks, ts) AS u(k, t) JOIN leasehold.swept s ON s.key = u.k WHERE s.token >= u.t) THEN
+      SELECT FROM unnest(ks, ts) AS u(k, t) JOIN leasehold.swept s ON s.key = u.k WHERE (s.token, s.name) >= (u.t, x)) THEN
     RAISE EXCEPTION 'the names of this holder were deleted' USING ERRCODE = 'LH004';
   END IF;
   -- Perhaps no standby has it. A lock is a write, so the commit of this call waits for them too.
@@ -255,28 +272,34 @@ BEGIN
   RETURN is_new IS TRUE;
 END $$;
 
--- Deletes the names that are older than names_kept and whose holders are gone, at most hourly.
--- Answers how many.
+-- Deletes the names that are older than names_kept, at most hourly; of the newest holder only those
+-- that say so themselves, so that a name of now is larger. Answers how many. After 10,000 at once
+-- the next call goes on.
 CREATE OR REPLACE FUNCTION leasehold.sweep() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE kept interval; n bigint;
+DECLARE kept interval; n bigint; most_ constant int := 10000; old_ timestamptz; first_ uuid;
 BEGIN
   SELECT m.names_kept INTO kept FROM leasehold.fence_meta m WHERE m.swept_at < clock_timestamp() - interval '1 hour'
     FOR UPDATE SKIP LOCKED;
   IF kept IS NULL THEN RETURN 0; END IF;
-  UPDATE leasehold.fence_meta SET swept_at = clock_timestamp();
   DELETE FROM leasehold.once o USING (
     SELECT d.name FROM leasehold.once d WHERE d.until <= clock_timestamp() FOR UPDATE SKIP LOCKED) AS done
     WHERE o.name = done.name;
+  old_ := clock_timestamp() - kept;
+  -- The first name that is made at this time.
+  first_ := rpad(lpad(to_hex(greatest(0, floor(extract(epoch FROM old_) * 1000))::bigint), 12, '0'), 32, '0')::uuid;
   WITH old AS (
-    SELECT v.txn_id FROM leasehold.txn v WHERE v.at < clock_timestamp() - kept AND NOT EXISTS (
+    SELECT v.txn_id FROM leasehold.txn v WHERE v.at < old_ AND (v.txn_id < first_ OR NOT EXISTS (
       SELECT FROM unnest(v.keys, v.tokens) AS u(k, t)
-        LEFT JOIN leasehold.fence f ON f.key = u.k WHERE f.token IS NULL OR f.token <= u.t)
-    FOR UPDATE SKIP LOCKED),
-  gone AS (DELETE FROM leasehold.txn v USING old WHERE v.txn_id = old.txn_id RETURNING v.keys, v.tokens),
-  most AS (SELECT u.k, max(u.t) AS t FROM gone, unnest(gone.keys, gone.tokens) AS u(k, t) GROUP BY u.k),
-  noted AS (INSERT INTO leasehold.swept AS s SELECT k, t FROM most ORDER BY k
-    ON CONFLICT (key) DO UPDATE SET token = greatest(s.token, excluded.token))
+        LEFT JOIN leasehold.fence f ON f.key = u.k WHERE f.token IS NULL OR f.token <= u.t))
+    LIMIT most_ FOR UPDATE SKIP LOCKED),
+  gone AS (DELETE FROM leasehold.txn v USING old WHERE v.txn_id = old.txn_id RETURNING v.txn_id, v.keys, v.tokens),
+  most AS (SELECT DISTINCT ON (u.k) u.k, u.t, gone.txn_id FROM gone, unnest(gone.keys, gone.tokens) AS u(k, t)
+    ORDER BY u.k, u.t DESC, gone.txn_id DESC),
+  noted AS (INSERT INTO leasehold.swept AS s SELECT k, t, txn_id FROM most ORDER BY k
+    ON CONFLICT (key) DO UPDATE SET token = excluded.token, name = excluded.name
+      WHERE (s.token, s.name) < (excluded.token, excluded.name))
   SELECT count(*) INTO n FROM gone;
+  UPDATE leasehold.fence_meta SET swept_at = CASE WHEN n < most_ THEN clock_timestamp() ELSE swept_at END;
   RETURN n;
 END $$;
