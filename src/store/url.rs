@@ -95,7 +95,7 @@ impl StoreUrl {
     }
 
     /// The hosts as they are written.
-    #[cfg(feature = "kubernetes")]
+    #[cfg(any(feature = "kubernetes", feature = "postgres"))]
     pub(crate) fn written_hosts(&self) -> &str {
         &self.hosts
     }

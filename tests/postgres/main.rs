@@ -59,5 +59,6 @@ mod store_world;
 mod trips;
 mod truth;
 mod unsent;
+mod urls;
 mod world;
 mod zombie;

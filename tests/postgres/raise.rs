@@ -215,6 +215,37 @@ async fn a_schema_that_is_missing_is_reported_with_what_to_do() {
     fence.raise(&key("a"), token(1)).await.unwrap();
 }
 
+/// By somebody in `psql`, or by a server that hangs.
+#[tokio::test]
+async fn a_schema_that_cannot_be_created_now_ends_with_what_to_do() {
+    let bank = Bank::open().await;
+    let somebody = bank.connect().await;
+    let lock = "BEGIN; LOCK TABLE leasehold.fence_meta IN ACCESS EXCLUSIVE MODE";
+    somebody.batch_execute(lock).await.unwrap();
+    let fence = PgFence::connect(&bank.url()).await.unwrap();
+    let fence = fence.wait(Duration::from_millis(100));
+    let error = fence.create_schema().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("pg_stat_activity"), "{error}");
+    somebody.batch_execute("ROLLBACK").await.unwrap();
+    fence
+        .wait(Duration::from_secs(60))
+        .create_schema()
+        .await
+        .unwrap();
+
+    let proxy = Proxy::before(bank.server().port());
+    let fence = PgFence::connect(&bank.url_at(proxy.port())).await.unwrap();
+    proxy.all(Fate {
+        hold_up: true,
+        ..Fate::KIND
+    });
+    let fence = fence.wait(Duration::from_millis(100));
+    let error = fence.create_schema().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("in time"), "{error}");
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_there_and_a_malformed_url_are_errors_without_the_password() {
     let url = format!("postgres://app:{}@127.0.0.1:1/bank", crate::canary::CANARY);

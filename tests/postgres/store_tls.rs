@@ -93,7 +93,8 @@ async fn entered(server: &PgServer, user: &str, host: &str, query: &str) -> [Opt
     })
     .await;
     let url = format!(
-        "postgres://{user}@{host}:{port}/postgres?create=auto&timeout_millis=20000&{query}"
+        "postgres://{user}@{host}:{port}/postgres?create=auto&timeout_millis=20000{}{query}",
+        if query.is_empty() { "" } else { "&" }
     );
     let store = PostgresStore::connect(&url).await.err();
     let fence = PgFence::connect(&url).await.err();
@@ -138,6 +139,34 @@ async fn the_url_names_the_authority_and_what_is_verified() {
     }
     for refused in entered(&server, "me", "localhost", &ours).await {
         assert!(refused.unwrap().contains("need TLS"));
+    }
+    for refused in entered(&server, "me", "localhost", "").await {
+        assert!(refused.unwrap().contains("sslmode=verify-full"));
+    }
+}
+
+/// Whoever is between the two could pass a login on: with its own certificate it cannot.
+#[tokio::test]
+async fn a_login_is_bound_to_the_certificate_of_the_server() {
+    let certificates = Certificates::of("DNS:localhost");
+    let server = server(&certificates, "server.pem");
+    server.psql("CREATE ROLE bound LOGIN SUPERUSER PASSWORD 'secret'");
+    let file = server.psql("SHOW hba_file");
+    server.psql(&format!(
+        "COPY (VALUES ('hostssl all bound 127.0.0.1/32 scram-sha-256'), ('hostssl all me 127.0.0.1/32 trust'), ('host all postgres 127.0.0.1/32 trust')) TO '{file}'"
+    ));
+    assert_eq!(server.psql("SELECT pg_reload_conf()"), "t");
+    let ca = certificates.file("ca.pem");
+    let query =
+        |binding: &str| format!("sslmode=verify-full&sslrootcert={ca}&channel_binding={binding}");
+    for binding in ["require", "prefer", "disable"] {
+        let entered = entered(&server, "bound:secret", "localhost", &query(binding)).await;
+        assert_eq!(entered, [None, None], "{binding}");
+    }
+    // Nothing is bound where no password is asked for.
+    for refused in entered(&server, "me", "localhost", &query("require")).await {
+        let refused = refused.unwrap();
+        assert!(refused.contains("channel binding"), "{refused}");
     }
 }
 
@@ -226,7 +255,7 @@ fn only_a_server_of_a_trusted_authority_and_of_that_name_is_used() {
         assert!(answer.contains("committed over TLS"), "{answer}");
         let answer = fence("localhost", mode, &other);
         assert!(!answer.contains("committed"), "{answer}");
-        assert!(answer.contains("postgresql did not answer"), "{answer}");
+        assert!(answer.contains("UnknownIssuer"), "{answer}");
         let answer = fence("127.0.0.1", mode, &ours);
         assert!(!answer.contains("committed"), "{answer}");
     }

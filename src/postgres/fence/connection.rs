@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +13,10 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, Error as PgError, Row, SimpleQueryMessage};
 
-use super::fault;
 use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::postgres::PostgresOptions;
-use crate::postgres::store::{Dialer, Encryption, Link};
+use crate::postgres::store::{Link, not_connected};
 use crate::store::dial::{Redial, runtime};
 
 /// Connections that are kept for the next caller, for each runtime.
@@ -108,8 +106,8 @@ impl FenceConnection {
 /// Which server, and how it is connected to.
 #[derive(Clone)]
 pub(super) struct Server {
+    options: PostgresOptions,
     config: Config,
-    dialer: Dialer,
     /// The same for guarded connections. `None`: there are none.
     guarded: Option<Config>,
     /// How long a connect may take, with the handshake: the driver limits each address by itself,
@@ -118,105 +116,37 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Reads a URL as libpq does, and what the driver's parser does not know: the options of TLS,
-    /// the files of credentials, and the options of the store, so that one URL names both.
-    ///
-    /// # Errors
-    ///
-    /// Without what the parser says: it may quote the URL.
+    /// As the store reads it: one URL names both.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
-        // The options are behind the last question mark; a text without one is a list of them.
-        let options = url.rfind('?').unwrap_or(0);
-        let (address, options) = url.split_at(options);
-        let ours;
-        let options = match options.strip_prefix('?') {
-            Some(options) => {
-                let (own, others): (Vec<_>, _) =
-                    (options.split('&')).partition(|option| is_of_a_connect(option));
-                let others = others.into_iter().filter(|option| !is_of_the_store(option));
-                ours = own.join("&");
-                format!("?{}", others.collect::<Vec<_>>().join("&"))
-            }
-            None => {
-                let mut modes = Encryption::WORDS
-                    .iter()
-                    .map(|word| format!("sslmode={word}"));
-                ours = modes
-                    .find(|mode| options.contains(mode))
-                    .unwrap_or_default();
-                options.replace(&ours, "")
-            }
-        };
-        let mut config = Config::from_str(&format!("{address}{options}")).map_err(|_| {
-            Error::invalid("the URL of a PostgreSQL fence is malformed; write postgres://user:password@host:5432/database")
-        })?;
-        let mut read = PostgresOptions::of_nowhere();
-        let ours: Vec<_> = url::form_urlencoded::parse(ours.as_bytes()).collect();
-        let given = ours.iter().map(|(name, value)| (&**name, &**value));
-        PostgresOptions::OPTIONS.read("postgres", given, &mut read)?;
-        let has = (config.get_user().is_some(), config.get_password().is_some());
-        read.dialer.check(has, &mut config)?;
-        Ok(Self::of(config, read.dialer))
+        PostgresOptions::parse(url).map(Self::with)
     }
 
     /// The same from the options of a store.
     pub(super) fn with(options: PostgresOptions) -> Self {
-        let mut config = options.config;
-        config.application_name(NAME);
-        // The driver's default. Several hosts are set below.
-        config.target_session_attrs(TargetSessionAttrs::Any);
-        Self::of(config, options.dialer)
-    }
-
-    fn of(mut config: Config, dialer: Dialer) -> Self {
+        let mut config = options.config.clone();
         if config.get_application_name().is_none() {
             config.application_name(NAME);
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
-        let mut guarded = config.clone();
-        let options = config.get_options().unwrap_or_default();
-        guarded.options(format!("{options} {GUARD}"));
         // A fence writes: of several servers it needs the primary. It is known by this, so a
         // guarded connection would not find it.
-        if config.get_hosts().len() > 1 {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        let is_one = config.get_hosts().len() == 1;
+        if is_one {
+            config.target_session_attrs(TargetSessionAttrs::Any);
         }
-        let is_sought = config.get_target_session_attrs() != TargetSessionAttrs::Any;
+        let mut guarded = config.clone();
+        let given = config.get_options().unwrap_or_default();
+        guarded.options(format!("{given} {GUARD}"));
         let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(u32::MAX);
         let limit = *config.get_connect_timeout().unwrap_or(&CONNECT);
-        let limit = limit.saturating_mul(hosts.max(1));
         Self {
+            guarded: is_one.then_some(guarded),
+            limit: limit.saturating_mul(hosts.max(1)),
             config,
-            guarded: (!is_sought).then_some(guarded),
-            dialer,
-            limit,
+            options,
         }
-    }
-}
-
-fn name_of(option: &str) -> &str {
-    option.split('=').next().unwrap_or_default()
-}
-
-/// Whether an option of a URL is about locks only.
-fn is_of_the_store(option: &str) -> bool {
-    matches!(
-        name_of(option),
-        "create" | "listen" | "max_ttl" | "timeout_millis"
-    )
-}
-
-/// Whether an option of a URL is about the connect, and none of the driver. Other modes of TLS than
-/// ours are the driver's: it uses none.
-fn is_of_a_connect(option: &str) -> bool {
-    match name_of(option) {
-        "sslrootcert" | "sslcert" | "sslkey" | "user_file" | "password_file" => true,
-        "sslmode" => Encryption::WORDS
-            .iter()
-            .any(|word| option.ends_with(&format!("={word}"))),
-        _ => false,
     }
 }
 
@@ -267,7 +197,7 @@ impl Pool {
         if !self.pause().is_zero() {
             return None;
         }
-        let mut connection = self.dial_with(config).await.ok()?;
+        let mut connection = Box::pin(self.dial_with(config)).await.ok()?;
         let asked = connection.ask("SHOW default_transaction_read_only", &[]);
         let row = self.clock.timeout(self.server.limit, asked).await?.ok()?;
         connection.is_guarded = row.try_get::<_, &str>(0).ok()? == "on";
@@ -281,7 +211,7 @@ impl Pool {
         if !pause.is_zero() {
             self.clock.sleep(pause).await;
         }
-        let dialled = self.dial_with(&self.server.config).await;
+        let dialled = Box::pin(self.dial_with(&self.server.config)).await;
         if dialled.is_ok() {
             self.redial.lock().reset();
         } else if self.pause().is_zero() {
@@ -296,18 +226,19 @@ impl Pool {
         self.redial.lock().delay(&self.clock.stamp())
     }
 
+    /// To be boxed: it is large, and most runs have a connection.
     async fn dial_with(&self, config: &Config) -> Result<FenceConnection, Error> {
-        let (server, runtime) = (&self.server, runtime::id("postgresql")?);
-        let limit = (&self.clock, server.limit);
-        let ready = &server.dialer.ready(limit).await?;
+        let (options, runtime) = (&self.server.options, runtime::id("postgresql")?);
+        let limit = (&self.clock, options.timeout);
+        let ready = &options.dialer.ready(limit).await?;
         let dial = |config: Config| async move {
             let dialled = self.in_time(ready.dial(&config)).await?;
-            dialled.map_err(|error| fault::into_error("connect", error))
+            dialled.map_err(|error| not_connected("connect", options, error))
         };
-        let dialled = server.dialer.connect(config, limit, dial).await?;
+        let dialled = options.dialer.connect(config, limit, dial).await?;
         let link = Link::drive(dialled, false, |_| {});
         let trusted = self.in_time(link.trust_owners(false)).await?;
-        trusted.map_err(|error| fault::into_error("connect", error))?;
+        trusted.map_err(|error| not_connected("owner", options, error))?;
         Ok(FenceConnection {
             link,
             runtime,

@@ -4,22 +4,27 @@ use tokio_postgres::Error as PgError;
 
 use crate::model::error::Error;
 pub(super) use crate::postgres::store::code;
-use crate::postgres::store::{FULL, not_owned, untrusted};
+use crate::postgres::store::{FULL, not_owned};
 
 /// Whether no answer came because the connection ended.
 pub(super) fn is_lost(error: &PgError) -> bool {
     code(error).is_none()
 }
 
+/// Why the schema was not created.
+pub(super) fn not_created(error: PgError) -> Error {
+    if code(&error) == Some("55P03") {
+        return Error::unavailable(
+            "the schema of the fence was not created, because another session locks a table of it, or creates it: sqlstate=55P03; end that session's transaction (pg_stat_activity, pg_locks), and try again",
+        )
+        .because(error);
+    }
+    into_error("create the schema", error)
+}
+
 /// The error of a call that can be repeated.
 pub(super) fn into_error(what: &str, error: PgError) -> Error {
     let Some(answer) = error.as_db_error() else {
-        if let Some([why, advice]) = untrusted(&error) {
-            return Error::unavailable(format!(
-                "postgresql did not answer: call={what} reason={why:?}; {advice}"
-            ))
-            .because(error);
-        }
         return Error::unavailable(format!("postgresql did not answer: call={what}; try again"))
             .because(error);
     };

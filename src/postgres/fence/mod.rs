@@ -101,14 +101,14 @@ const WAIT: Duration = Duration::from_secs(5);
 
 impl PgFence {
     /// Connects to the database of a URL, as libpq reads it:
-    /// `postgres://user:password@host:5432/database`, several hosts, of which the first that is a
-    /// primary is used, and the parameters that tokio-postgres knows. `sslmode`, `sslrootcert`,
-    /// `sslcert` and `sslkey` (feature `tls`), `user_file` and `password_file` mean what they mean
-    /// [for the store](crate::docs::stores::postgres#tls).
+    /// `postgres://user:password@host:5432/database`, and several hosts, of which the first that is
+    /// a primary is used. The options mean what they mean
+    /// [for the store](crate::docs::stores::postgres#options).
     ///
     /// Where the locks are in the same database, the URL of
-    /// [`PostgresStore`](crate::postgres::PostgresStore) does too: `create`, `listen`, `max_ttl`
-    /// and `timeout_millis` are about locks, and change nothing here.
+    /// [`PostgresStore`](crate::postgres::PostgresStore) does too: `create`, `listen` and `max_ttl`
+    /// are about locks, and change nothing here. `timeout_millis` limits how long credentials and
+    /// certificates are read.
     ///
     /// # Errors
     ///
@@ -196,22 +196,37 @@ impl PgFence {
     ///
     /// # Errors
     ///
-    /// `Denied` if the role may not, `Unavailable` if the server cannot be reached.
+    /// `Denied` if the role may not, `Unavailable` if the server cannot be reached, if another
+    /// session locks a table of the schema for longer than the fence [waits](Self::wait), or if no
+    /// answer comes within that time and a second.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn create_schema(&self) -> Result<(), Error> {
-        let connection = self.shared.pool.take(false).await?;
-        // Two that create it at once would meet in the catalog.
-        let text = format!(
-            "BEGIN; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold')); {} COMMIT;",
-            postgres::SCHEMA
-        );
-        let created = connection.link.client.batch_execute(&text).await;
-        created.map_err(|error| fault::into_error("create the schema", error))?;
-        self.shared.pool.put_back(connection);
-        Ok(())
+        let shared = &self.shared;
+        let created = async {
+            let connection = shared.pool.take(false).await?;
+            // Two that create it at once would meet in the catalog, and the second has to see what
+            // the first did.
+            let text = format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; \
+                 SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold')); {} COMMIT;",
+                milliseconds(shared.wait),
+                postgres::SCHEMA
+            );
+            let created = connection.link.client.batch_execute(&text).await;
+            created.map_err(fault::not_created)?;
+            shared.pool.put_back(connection);
+            Ok(())
+        };
+        let limit = shared.wait.saturating_add(Duration::from_secs(1));
+        let created = shared.clock.timeout(limit, created).await;
+        created.unwrap_or_else(|| {
+            Err(Error::unavailable(format!(
+                "postgresql did not answer in time: call=\"create the schema\" timeout={limit:?}; check that the server runs, and try again"
+            )))
+        })
     }
 
     /// The commit of a guarded run: a transaction that enters the fence of every lock of the run,

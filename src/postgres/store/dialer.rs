@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{ChannelBinding, SslMode};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error as PgError, NoTls, Socket};
 
@@ -94,6 +94,11 @@ impl Dialer {
         let is_tls = self.verifies().is_some();
         let instead = "write sslmode=verify-full, verify-ca or require";
         self.tls.check(is_tls, instead)?;
+        if !is_tls && config.get_channel_binding() == ChannelBinding::Require {
+            return Err(Error::invalid(format!(
+                "channel_binding=require needs TLS; {instead}"
+            )));
+        }
         if is_tls {
             if !cfg!(feature = "tls") {
                 return Err(Error::unsupported(

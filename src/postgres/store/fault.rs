@@ -197,7 +197,7 @@ const NO_CONNECTION: &str = "error connecting to server";
 
 /// Why there is no connection, or none that can be used. A refusal of the handshake names the role
 /// and the database, never the password.
-pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgError) -> Error {
+pub(crate) fn not_connected(doing: &str, options: &PostgresOptions, error: PgError) -> Error {
     let address = &options.address;
     let Some(answer) = error.as_db_error() else {
         let reason = reason(&error);
@@ -234,6 +234,10 @@ pub(super) fn not_connected(doing: &str, options: &PostgresOptions, error: PgErr
     );
     match (code, code.get(..2).unwrap_or_default()) {
         _ if is_without_schema(&error) => no_schema(&format!("address={address} sqlstate={code}")),
+        // No line of pg_hba.conf, or one that rejects.
+        ("28000", _) if options.dialer.verifies().is_none() => Error::denied(format!(
+            "postgresql refuses the user, or a connection without TLS: {details}; write sslmode=verify-full if the server demands TLS, and check the user in the URL, and pg_hba.conf"
+        )),
         (_, "28") => Error::denied(format!(
             "postgresql refuses the user or the password: {details}; check both in the URL, and pg_hba.conf"
         )),
@@ -277,7 +281,7 @@ fn io_error(error: &PgError) -> Option<io::Error> {
 }
 
 /// Why the TLS handshake failed, and what to do; `None` if it did not.
-pub(crate) fn untrusted(error: &PgError) -> Option<[&'static str; 2]> {
+fn untrusted(error: &PgError) -> Option<[&'static str; 2]> {
     #[cfg(feature = "tls")]
     return crate::store::access::tls::refusal(error.source()?.downcast_ref()?);
     #[cfg(not(feature = "tls"))]

@@ -3,6 +3,8 @@
 mod calls;
 mod connection;
 mod dialer;
+#[cfg(feature = "tls")]
+mod end_point;
 mod fault;
 mod leaving;
 mod link;
@@ -20,8 +22,7 @@ mod target;
 mod tls;
 mod url;
 
-pub(crate) use dialer::{Dialer, Encryption};
-pub(crate) use fault::{FULL, code, not_owned, untrusted};
+pub(crate) use fault::{FULL, code, not_connected, not_owned};
 pub(crate) use link::{Link, waits};
 pub use options::PostgresOptions;
 pub use postgres_store::PostgresStore;

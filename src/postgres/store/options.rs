@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
 use super::dialer::{Dialer, Encryption};
 use crate::model::credentials::Credentials;
 use crate::model::error::{BoxError, Error};
-use crate::model::options::Accepts::{Millis, Span, Text, Words};
+use crate::model::options::Accepts::{Millis, Number, Secret, Span, Text, Words};
 use crate::model::options::{Field, Options, Range};
 use crate::store::access::{Login, TlsFiles, files};
 use crate::store::url::HostPort;
@@ -41,7 +41,7 @@ pub struct PostgresOptions {
     pub(super) listen: Option<HostPort>,
     pub(super) creates: bool,
     pub(super) max_ttl: Duration,
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) dialer: Dialer,
 }
 
@@ -70,6 +70,39 @@ impl PostgresOptions {
             "the limit for any answer of the server, connecting included"),
         Field::new("host", "", Text("an absolute path", Self::use_socket),
             "the folder of the server's socket, if the URL names no host"),
+        // The names of libpq that the driver knows.
+        Field::new("port", "", Number(|o, port| { o.config.port(u16::try_from(port).unwrap_or_default()); }),
+            "the port of that socket"),
+        Field::new("hostaddr", "", Text("one IP address", Self::use_address),
+            "the address of the URL's one host, which is not looked up then"),
+        Field::new("user", "", Text("a name", |o, user| { o.config.user(user); Ok(()) }),
+            "the user, if the URL has none before its host"),
+        Field::new("password", "", Secret(|o, password| { o.config.password(password); }),
+            "the password, if the URL has none before its host"),
+        Field::new("dbname", "", Text("a name", |o, name| { o.config.dbname(name); Ok(()) }),
+            "the database, if the URL has no path"),
+        Field::new("application_name", "leasehold fence", Text("a text", |o, name| { o.config.application_name(name); Ok(()) }),
+            "what the server calls the connections of a fence; those of the store are `leasehold`"),
+        Field::new("options", "", Text("settings as libpq has them", |o, text| { o.config.options(text); Ok(()) }),
+            "settings of each session, such as `-c statement_timeout=5s`; those that the store needs go behind them"),
+        Field::new("target_session_attrs", "read-write", Words(&["read-write", "primary", "any"], |_, _| {}),
+            "locks and fences write, so the primary is used in any case"),
+        Field::new("channel_binding", "prefer", Words(&["disable", "prefer", "require"], |o, word| { o.config.channel_binding(binding(word)); }),
+            "with TLS: whether the password is bound to the certificate of the server"),
+        Field::new("connect_timeout", "", Number(|o, seconds| if seconds > 0 { o.config.connect_timeout(Duration::from_secs(seconds.into())); }),
+            "the seconds that a connect to one address may take; of a fence 5"),
+        Field::new("tcp_user_timeout", "", Number(|o, millis| if millis > 0 { o.config.tcp_user_timeout(Duration::from_millis(millis.into())); }),
+            "the milliseconds for which what was sent may stay unacknowledged"),
+        Field::new("keepalives", "1", Words(&["0", "1"], |o, word| { o.config.keepalives(word == "1"); }),
+            "whether a silent server is asked for a sign of life"),
+        Field::new("keepalives_idle", "15", Number(|o, seconds| if seconds > 0 { o.config.keepalives_idle(Duration::from_secs(seconds.into())); }),
+            "the seconds after which that begins"),
+        Field::new("keepalives_interval", "5", Number(|o, seconds| if seconds > 0 { o.config.keepalives_interval(Duration::from_secs(seconds.into())); }),
+            "the seconds between two of them"),
+        Field::new("keepalives_count", "", Number(|o, count| if count > 0 { o.config.keepalives_retries(count); }),
+            "after how many without an answer the connection is over"),
+        Field::new("load_balance_hosts", "disable", Words(&["disable", "random"], |o, word| { o.config.load_balance_hosts(balance(word)); }),
+            "`random`: the hosts are tried in any order"),
     ] };
 
     /// Reads a URL: `postgres://user:password@h1:5432,h2:5432/database?option=value`. Of several
@@ -141,19 +174,17 @@ impl PostgresOptions {
         self
     }
 
-    /// The defaults, for a caller that has a server of its own.
-    pub(crate) fn of_nowhere() -> Self {
-        Self::new(Config::new(), String::new())
-    }
-
     /// The defaults, for a database.
     pub(super) fn new(mut config: Config, address: String) -> Self {
         config
-            .application_name("leasehold")
             .ssl_mode(SslMode::Disable)
-            .keepalives_idle(KEEPALIVE)
-            .keepalives_interval(KEEPALIVE / 3)
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
+        if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+            config.keepalives_idle(KEEPALIVE);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(KEEPALIVE / 3);
+        }
         Self {
             config,
             address,
@@ -171,12 +202,22 @@ impl PostgresOptions {
         Ok(self)
     }
 
-    fn use_socket(&mut self, folder: &str) -> Result<(), Error> {
+    pub(super) fn use_socket(&mut self, folder: &str) -> Result<(), Error> {
         if !folder.starts_with('/') {
             return Err(super::url::not_a_socket());
         }
         self.config.host_path(folder);
         folder.clone_into(&mut self.address);
+        Ok(())
+    }
+
+    fn use_address(&mut self, address: &str) -> Result<(), Error> {
+        let address = address.parse().ok();
+        let address = address.filter(|_| self.config.get_hosts().len() == 1);
+        let address = address.ok_or_else(|| {
+            Error::invalid("it is one IP address, in a URL with one host; write hostaddr=10.0.0.7")
+        })?;
+        self.config.hostaddr(address);
         Ok(())
     }
 
@@ -195,7 +236,18 @@ impl PostgresOptions {
         if let Some(database) = self.config.get_dbname() {
             config.dbname(database);
         }
-        config.host(host).port(*port);
+        if let Some(options) = self.config.get_options() {
+            config.options(options);
+        }
+        if let Some(timeout) = self.config.get_connect_timeout() {
+            config.connect_timeout(*timeout);
+        }
+        config
+            .host(host)
+            .port(*port)
+            .keepalives(self.config.get_keepalives())
+            .keepalives_idle(self.config.get_keepalives_idle())
+            .channel_binding(self.config.get_channel_binding());
         let mut config = Self::new(config, String::new()).config;
         config.ssl_mode(self.config.get_ssl_mode());
         config
@@ -203,6 +255,21 @@ impl PostgresOptions {
 
     pub(crate) fn longest_ttl(&self) -> Duration {
         self.max_ttl
+    }
+}
+
+fn binding(word: &str) -> ChannelBinding {
+    match word {
+        "disable" => ChannelBinding::Disable,
+        "require" => ChannelBinding::Require,
+        _ => ChannelBinding::Prefer,
+    }
+}
+
+fn balance(word: &str) -> LoadBalanceHosts {
+    match word {
+        "random" => LoadBalanceHosts::Random,
+        _ => LoadBalanceHosts::Disable,
     }
 }
 

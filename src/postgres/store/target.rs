@@ -15,6 +15,9 @@ use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::store::dial::Connecting;
 
+/// The functions need it, and refuse any other. The server takes the last of several.
+const ISOLATION: &str = "-c default_transaction_isolation=read\\ committed";
+
 /// What all connections of a store have in common.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -99,12 +102,19 @@ impl Target {
     }
 
     /// The connection, and whether a pooler is between.
-    async fn dial(&self, ready: &Ready, plain: &Config) -> Result<((Client, Driver), bool), Error> {
-        // The functions need it, and refuse any other.
+    async fn dial(
+        &self,
+        ready: &Ready,
+        config: &Config,
+    ) -> Result<((Client, Driver), bool), Error> {
+        let mut plain = config.clone();
+        // By this name the schema knows whether clients are connected while it is made.
+        plain.application_name("leasehold");
         let mut config = plain.clone();
-        config.options("-c default_transaction_isolation=read\\ committed");
+        let options = config.get_options().unwrap_or_default();
+        config.options(format!("{options} {ISOLATION}"));
         let (dialled, is_pooled) = match ready.dial(&config).await {
-            Err(error) if is_of_a_pooler(&error) => (ready.dial(plain).await, true),
+            Err(error) if is_of_a_pooler(&error) => (ready.dial(&plain).await, true),
             dialled => (dialled, false),
         };
         let dialled =

@@ -15,6 +15,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 use tokio_rustls::{TlsConnector, client};
 
 use super::dialer::Verified;
+use super::end_point::end_point;
 use super::of_any_name::OfAnyName;
 use crate::clock::Clock;
 use crate::model::error::Error;
@@ -91,7 +92,10 @@ pub(crate) struct Encrypted(Box<client::TlsStream<Socket>>);
 
 impl TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
+        let (_, connection) = self.0.get_ref();
+        let chain = connection.peer_certificates();
+        let end_point = chain.and_then(|chain| end_point(chain.first()?));
+        end_point.map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 

@@ -42,7 +42,15 @@ pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
     if is_socket && url.has_hosts() {
         return Err(not_a_socket());
     }
-    if !is_socket {
+    if url.has("port") && url.has_hosts() {
+        return Err(Error::invalid(
+            "the option port is that of a socket, in a URL without hosts; write the port behind the host, as in db.example:5432",
+        ));
+    }
+    if let Some((folder, port)) = socket(&url)? {
+        options.use_socket(&folder)?;
+        options.config.port(port);
+    } else if !is_socket {
         let hosts = url.hosts(PORT)?;
         for HostPort { host, port } in &hosts {
             options.config.host(host).port(*port);
@@ -51,6 +59,25 @@ pub(super) fn options(text: &str) -> Result<PostgresOptions, Error> {
         options.address = hosts.join(",");
     }
     given(options, &url)
+}
+
+/// The folder and the port of a socket that is written as a host: `%2Frun%2Fpostgresql:5432`.
+fn socket(url: &StoreUrl) -> Result<Option<(String, u16)>, Error> {
+    let written = url.written_hosts();
+    if !written
+        .get(..3)
+        .is_some_and(|begin| begin.eq_ignore_ascii_case("%2f"))
+    {
+        return Ok(None);
+    }
+    let (folder, port) = written.split_once(':').unwrap_or((written, ""));
+    let port = if port.is_empty() {
+        Ok(PORT)
+    } else {
+        port.parse()
+    };
+    let port = port.map_err(|_| not_a_socket())?;
+    Ok(Some((decoded(folder)?, port)))
 }
 
 /// The options for the database of a client.

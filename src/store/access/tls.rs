@@ -152,21 +152,28 @@ mod with_tls {
             &self,
             (clock, limit): (&Clock, Duration),
         ) -> Result<Vec<CertificateDer<'static>>, Error> {
-            let (answer, loaded) = oneshot::channel();
-            let loading = std::thread::Builder::new().spawn(move || {
-                let _ = answer.send(rustls_native_certs::load_native_certs().certs);
-            });
-            loading
-                .map_err(|error| Error::unavailable("no thread could be started").because(error))?;
-            let loaded = clock.timeout(limit, loaded).await;
-            let loaded = loaded.ok_or_else(|| {
+            let load = || rustls_native_certs::load_native_certs().certs;
+            let loaded = in_time(load, (clock, limit)).await?;
+            loaded.ok_or_else(|| {
                 Error::unavailable(format!(
                     "the certificates of the system were not read in time: timeout={limit:?}; name a file with {}, or check the file system of SSL_CERT_FILE and SSL_CERT_DIR",
                     self.names[0]
                 ))
-            })?;
-            Ok(loaded.unwrap_or_default())
+            })
         }
+    }
+
+    /// `None` if it took longer.
+    pub(super) async fn in_time<T: Send + 'static>(
+        load: impl FnOnce() -> T + Send + 'static,
+        (clock, limit): (&Clock, Duration),
+    ) -> Result<Option<T>, Error> {
+        let (answer, loaded) = oneshot::channel();
+        let loading = std::thread::Builder::new().spawn(move || {
+            let _ = answer.send(load());
+        });
+        loading.map_err(|error| Error::unavailable("no thread could be started").because(error))?;
+        Ok(clock.timeout(limit, loaded).await.and_then(Result::ok))
     }
 
     async fn one(
@@ -270,6 +277,24 @@ mod with_tls {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "tls")]
+    #[tokio::test]
+    async fn authorities_of_the_system_are_waited_for_as_long_as_a_connect_may_take() {
+        use futures_util::FutureExt;
+
+        const LIMIT: std::time::Duration = std::time::Duration::from_millis(300);
+        let time = crate::clock::ManualClock::new();
+        let clock = crate::clock::Clock::from(time.clone());
+        let (open, never) = std::sync::mpsc::channel::<()>();
+        let load = move || drop(never.recv());
+        let mut loading = std::pin::pin!(with_tls::in_time(load, (&clock, LIMIT)));
+        assert!(loading.as_mut().now_or_never().is_none());
+        time.advance(LIMIT);
+        let ended = loading.now_or_never().expect("its time is over");
+        assert!(ended.unwrap().is_none());
+        drop(open);
+    }
 
     #[test]
     fn files_that_do_not_belong_together_are_refused() {
