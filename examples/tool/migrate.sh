@@ -2,7 +2,8 @@
 # Runs the SQL files of a folder that the database does not have yet, in order: a small migration
 # tool, which several hosts may start at once.
 #
-#   export DATABASE_URL=postgres://app@127.0.0.1/shop LEASEHOLD_STORE="$DATABASE_URL"
+#   export DATABASE_URL=postgres://app@127.0.0.1/shop
+#   export LEASEHOLD_STORE="$DATABASE_URL?create=auto"    # &create=auto behind other options
 #   leasehold run --lock migrate --wait 15m -- examples/tool/migrate.sh migrations
 set -eu
 

@@ -58,7 +58,8 @@ fn behind_a_pooler_two_sessions_hold_one_advisory_lock() {
 
 #[test]
 fn of_three_hosts_that_migrate_at_once_one_applies_each_migration() {
-    let (server, _) = crate::postgres_store::server();
+    // A database that nobody prepared.
+    let server = PgServer::start_with(&["fsync=on"]);
     let pooler = PgBouncer::before(&server);
     let directory = Directory::new();
     let migrations = directory.path("migrations");
@@ -81,7 +82,7 @@ fn of_three_hosts_that_migrate_at_once_one_applies_each_migration() {
     let example = format!("{}/../examples/tool/migrate.sh", env!("CARGO_MANIFEST_DIR"));
     let direct = server.url();
     let listen = direct.split('@').nth(1).unwrap().split('/').next().unwrap();
-    let store = format!("{}?listen={listen}", pooler.url());
+    let store = format!("{}?create=auto&listen={listen}", pooler.url());
     let host = |label: &str| {
         let mut command = tool(&["run", "--store", &store, "--lock", "migrate"]);
         command.args([
