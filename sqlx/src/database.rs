@@ -109,6 +109,14 @@ pub trait Dialect: Database {
 
     /// Deletes old names. A failure is of no harm: another commit does it.
     fn sweep(pool: Pool<Self>) -> impl Future<Output = ()> + Send;
+
+    /// Fails if the fence of this database may not be called over this connection of a pool.
+    fn trust(
+        _pool: &Pool<Self>,
+        _connection: &mut Self::Connection,
+    ) -> impl Future<Output = sqlx::Result<()>> + Send {
+        async { Ok(()) }
+    }
 }
 
 /// Where a call outside of a run goes, and for how long it waits for transactions that are open.

@@ -19,7 +19,7 @@ use crate::database::{At, SqlxDatabase};
 /// says otherwise.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// After how many commits old names are deleted.
+/// After how many commits old names are deleted, and after the first.
 const SWEEP_EVERY: u32 = 64;
 
 /// Transactions of a pool of sqlx that commit only while their token is the newest of its key.
@@ -131,7 +131,7 @@ impl<DB: SqlxDatabase> SqlxFence<DB> {
         let fence = self.clone();
         move |permit| {
             let committed = async move {
-                let at = fence.at(fence.shared.wait);
+                let at = fence.at();
                 let committed = commit::commit(&at, &permit, work);
                 let committed = permit.used_for(committed).await;
                 if matches!(committed, Ok(Ok(_))) {
@@ -147,11 +147,11 @@ impl<DB: SqlxDatabase> SqlxFence<DB> {
         &self.shared.pool
     }
 
-    fn at(&self, wait: Duration) -> At<'_, DB> {
+    pub(crate) fn at(&self) -> At<'_, DB> {
         At {
             pool: &self.shared.pool,
             clock: &self.shared.clock,
-            wait,
+            wait: self.shared.wait,
             standbys: 0,
         }
     }
@@ -159,7 +159,8 @@ impl<DB: SqlxDatabase> SqlxFence<DB> {
     /// Beside the run, which has its lease.
     fn sweep_now_and_then(&self) {
         let commits = self.shared.commits.fetch_add(1, Ordering::Relaxed);
-        if commits % SWEEP_EVERY == SWEEP_EVERY - 1 {
+        // The first one too: a process that starts, commits and ends has no 64th.
+        if commits == 0 || commits % SWEEP_EVERY == SWEEP_EVERY - 1 {
             tokio::spawn(DB::sweep(self.shared.pool.clone()));
         }
     }
@@ -167,7 +168,7 @@ impl<DB: SqlxDatabase> SqlxFence<DB> {
 
 impl<DB: SqlxDatabase> Fence for SqlxFence<DB> {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
-        let seen = DB::raise(self.at(self.shared.wait), key, token).await?;
+        let seen = DB::raise(self.at(), key, token).await?;
         if seen > token {
             return Err(newer_holder(key, token, seen, || DB::forget(key)));
         }
@@ -178,7 +179,7 @@ impl<DB: SqlxDatabase> Fence for SqlxFence<DB> {
 impl<DB: SqlxDatabase> Resolve for SqlxFence<DB> {
     async fn resolve(&self, doubt: &Doubt) -> Result<Resolution, Error> {
         doubt.check()?;
-        DB::resolve(self.at(self.shared.wait), doubt).await
+        DB::resolve(self.at(), doubt).await
     }
 }
 

@@ -5,15 +5,21 @@ use std::ops::{Deref, DerefMut};
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool};
 
+use crate::database::SqlxDatabase;
+
 /// A connection of a pool. When it is dropped its socket is closed at once, and the database rolls
 /// back what is open, unless it was [given back](Self::give_back).
 pub(crate) struct Lent<DB: Database>(Option<PoolConnection<DB>>);
 
-impl<DB: Database> Lent<DB> {
+impl<DB: SqlxDatabase> Lent<DB> {
     pub(crate) async fn by(pool: &Pool<DB>) -> sqlx::Result<Self> {
-        Ok(Self(Some(pool.acquire().await?)))
+        let mut lent = Self(Some(pool.acquire().await?));
+        DB::trust(pool, &mut lent).await?;
+        Ok(lent)
     }
+}
 
+impl<DB: Database> Lent<DB> {
     /// Every answer has come, and nothing is open but what the pool ends before the next caller
     /// gets the connection.
     pub(crate) fn give_back(mut self) {

@@ -168,8 +168,18 @@ impl Dialect for Sqlite {
         }
     }
 
-    /// A raise does it.
-    async fn sweep(_: SqlitePool) {}
+    /// A raise does it too, but a holder that stays raises once.
+    async fn sweep(pool: SqlitePool) {
+        let swept = async {
+            let mut connection = Lent::<Self>::by(&pool).await?;
+            let mut sql = connection.begin_with(sqlite::BEGIN).await?;
+            (&mut *sql).execute(sqlite::SWEEP).await?;
+            sql.commit().await?;
+            connection.give_back();
+            sqlx::Result::Ok(())
+        };
+        let _: sqlx::Result<()> = swept.await;
+    }
 }
 
 impl At<'_, Sqlite> {

@@ -221,3 +221,24 @@ async fn a_name_is_free_again_when_its_time_is_over_and_deleted_then() {
     let left: Vec<String> = left.await.expect("names");
     assert_eq!(left, ["a@1"]);
 }
+
+/// A raise sweeps too, but a leader raises once.
+#[tokio::test]
+async fn old_names_are_deleted_under_one_long_hold() {
+    let bank = bank("long", 4).await;
+    bank.fence.raise(&key("a"), token(1)).await.expect("raised");
+    let old = "INSERT INTO leasehold_txn (txn_id, applied) VALUES ('00000000000000000000000000000001', 1)";
+    let old = sqlx::query(old).execute(&bank.pool).await;
+    old.expect("a name");
+    take(&bank, "a", 1, Work::Take).await.expect("applied");
+    // In a task of its own.
+    loop {
+        let left =
+            "SELECT count(*) FROM leasehold_txn WHERE txn_id = '00000000000000000000000000000001'";
+        let left = sqlx::query_scalar::<_, i64>(left).fetch_one(&bank.pool);
+        if let Ok(0) = left.await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}

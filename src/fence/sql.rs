@@ -22,6 +22,10 @@ pub mod postgres {
         include_str!("sql/postgres.sql"),
         include_str!("sql/private.sql")
     );
+    /// Fails with `LH006` if anything in the schema belongs to another role than the calling one,
+    /// except a superuser. To be sent once over each connection of a superuser, before it calls a
+    /// function of the schema: that would run with a superuser's rights. Several statements.
+    pub const OWNED: &str = include_str!("sql/owned.sql");
     /// Raises the fence of a key: `$1` the key (text), `$2` the token (bigint), `$3` how long it
     /// waits for the transactions of former holders, in milliseconds (int). Answers the token that
     /// the fence has then: a larger one is a newer holder's.
@@ -51,8 +55,8 @@ pub mod postgres {
     /// it is not, and never will be. An error proves nothing; ask again.
     pub const RESOLVE: &str =
         "SELECT leasehold.resolve($1, $2, $3::pg_catalog.text::pg_catalog.uuid, $4)";
-    /// Deletes names that are older than `leasehold.fence_meta.names_kept`, at most hourly. Nobody else deletes them: send it after every 64th commit, say, in a
-    /// transaction of its own.
+    /// Deletes names that are older than `leasehold.fence_meta.names_kept`, at most hourly. Nobody
+    /// else deletes them: send it after every 64th commit, say, in a transaction of its own.
     pub const SWEEP: &str = "SELECT leasehold.sweep()";
 }
 

@@ -37,6 +37,16 @@ pub(super) fn of_enter(error: sqlx::Error) -> Error {
     into_error("enter the fence", error)
 }
 
+/// Why the schema was not created.
+pub(super) fn not_created(error: sqlx::Error) -> Error {
+    if code(&error).as_deref() == Some("55P03") {
+        let text = "the schema of the fence was not created, because another session locks a table of it, or creates it: \
+            sqlstate=55P03; end that session's transaction (pg_stat_activity, pg_locks), and try again";
+        return Error::new(ErrorKind::Unavailable, text).because(error);
+    }
+    into_error("create the schema", error)
+}
+
 /// The error of a call that can be repeated.
 pub(super) fn into_error(what: &str, error: sqlx::Error) -> Error {
     let Some(code) = code(&error) else {

@@ -7,6 +7,7 @@ mod commit;
 mod fault;
 mod standbys;
 mod text;
+mod trust;
 
 use std::time::Duration;
 
@@ -35,15 +36,21 @@ impl SqlxFence<Postgres> {
     ///
     /// # Errors
     ///
-    /// `Denied` if the role may not, `Unavailable` if the server cannot be reached.
+    /// `Denied` if the role may not, `Unavailable` if the server cannot be reached, if another
+    /// session locks a table of the schema for longer than the fence [waits](Self::wait), or if no
+    /// answer comes within that time and a second.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn create_schema(&self) -> Result<(), Error> {
-        // Two that create it at once would meet in the catalog.
+        let at = self.at();
+        // Two that create it at once would meet in the catalog, and the second has to see what the
+        // first did.
         let text = format!(
-            "BEGIN; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold')); {} COMMIT;",
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; \
+             SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('leasehold')); {} COMMIT;",
+            milliseconds(at.wait),
             postgres::SCHEMA
         );
         let created = async {
@@ -52,9 +59,14 @@ impl SqlxFence<Postgres> {
             connection.give_back();
             Ok(())
         };
-        created
-            .await
-            .map_err(|error| fault::into_error("create the schema", error))
+        let limit = at.wait.saturating_add(Duration::from_secs(1));
+        match at.clock.timeout(limit, created).await {
+            Some(created) => created.map_err(fault::not_created),
+            None => Err(Error::new(
+                ErrorKind::Unavailable,
+                "postgresql did not answer in time: call=\"create the schema\"; check that the server runs, and try again",
+            )),
+        }
     }
 }
 
@@ -116,6 +128,10 @@ impl Dialect for Postgres {
 
     async fn sweep(pool: PgPool) {
         let _ = (&pool).execute(postgres::SWEEP).await;
+    }
+
+    async fn trust(pool: &PgPool, connection: &mut PgConnection) -> sqlx::Result<()> {
+        trust::trust(pool, connection).await
     }
 }
 

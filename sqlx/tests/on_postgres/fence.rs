@@ -5,6 +5,8 @@ use leasehold::run::{CommitProof, Resolution};
 use leasehold::{Cause, ErrorKind, LockManager, RunError};
 
 use crate::kit::{Bank, Work, assert_rolled_back, doubt, key, take, take_after, token};
+use leasehold_sqlx::SqlxFence;
+
 use crate::{PgBank, TAKE};
 
 /// An error that the work ignores leaves an aborted transaction behind, whose `COMMIT` would be
@@ -137,4 +139,68 @@ async fn a_database_without_the_schema_is_named_as_such() {
     let error = error.expect_err("no schema");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_rolled_back(&take(&bank, "a", 1, Work::Take).await);
+}
+
+/// A cron job commits once.
+#[tokio::test]
+async fn names_are_deleted_after_the_first_commit_of_a_process() {
+    let bank = PgBank::open(4).await;
+    bank.server.psql(
+        "INSERT INTO leasehold.txn VALUES ('00000000-0000-0000-0000-000000000001', '{a}', '{1}', false, '2000-01-01')",
+    );
+    take(&bank, "a", 1, Work::Take).await.expect("applied");
+    // In a task of its own.
+    while bank.server.psql("SELECT count(*) FROM leasehold.txn") != "1" {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_somebody_locks_ends_its_creation_with_what_to_do() {
+    let bank = PgBank::open(4).await;
+    let mut somebody = bank.pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE leasehold.fence_meta IN ACCESS EXCLUSIVE MODE")
+        .execute(&mut *somebody)
+        .await
+        .unwrap();
+    let fence = bank
+        .fence
+        .clone()
+        .wait(std::time::Duration::from_millis(100));
+    let error = fence.create_schema().await.expect_err("it is locked");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("pg_stat_activity"), "{error}");
+}
+
+/// A function of another role would have a superuser's rights.
+#[tokio::test]
+async fn a_superuser_calls_no_function_of_another_role() {
+    let bank = PgBank::open(4).await;
+    bank.server.psql(
+        "CREATE ROLE mallory; DROP SCHEMA leasehold CASCADE; CREATE SCHEMA leasehold AUTHORIZATION mallory; SET ROLE mallory; \
+         CREATE FUNCTION leasehold.enter(text[], bigint[], uuid, int) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE mallory SUPERUSER; RETURN 0; END $$; \
+         CREATE FUNCTION leasehold.raise(text, bigint, int) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE mallory SUPERUSER; RETURN 0; END $$; \
+         CREATE FUNCTION leasehold.resolve(text[], bigint[], uuid, int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN ALTER ROLE mallory SUPERUSER; RETURN true; END $$",
+    );
+    // As a process that connects now.
+    let pool = crate::pool(&bank.server.url(), 2).await;
+    let bank = PgBank {
+        fence: SqlxFence::new(pool.clone()).expect("clocks"),
+        pool,
+        ..bank
+    };
+    for _ in 0..2 {
+        assert_rolled_back(&take(&bank, "a", 1, Work::Take).await);
+        let error = bank.fence.raise(&key("a"), token(1)).await;
+        assert_eq!(error.expect_err("mallory's").kind(), ErrorKind::Denied);
+        let mut named = None;
+        let refused = take_after(&bank, "a", 1, Work::Take, async |permit| {
+            named = Some(doubt(permit));
+        });
+        assert_rolled_back(&refused.await);
+        let error = bank.fence.resolve(&named.expect("a permit")).await;
+        assert_eq!(error.expect_err("mallory's").kind(), ErrorKind::Denied);
+    }
+    let is = "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'";
+    assert_eq!(bank.server.psql(is), "f");
 }

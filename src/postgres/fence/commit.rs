@@ -18,8 +18,8 @@ use crate::model::txn::TxnId;
 use crate::postgres::store::waits;
 
 /// What the work may have left in the session, which is another run's next: settings, the role,
-/// advisory locks, cursors, subscriptions, temporary tables, the last number of a sequence. Prepared
-/// statements stay, because the driver's are among them.
+/// advisory locks, cursors, subscriptions, temporary tables, the last number of a sequence.
+/// Prepared statements stay, because the driver's are among them.
 const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_catalog.pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES";
 
 /// After how many answers [`committing`] is done: those to the seal and to `COMMIT`.
