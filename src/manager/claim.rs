@@ -52,7 +52,7 @@ impl Caller<'_> {
                 // The wait ended before an answer could arrive. The claim is withdrawn as it is
                 // dropped.
                 Err(_) if was_busy && self.left().is_zero() => return Ok(ClaimEnd::Again),
-                Err(error) if is_retryable(error.kind()) => {
+                Err(error) if is_retryable(&error) => {
                     self.failures += 1;
                     let pause = self.back_off();
                     let left = self.left();
@@ -264,9 +264,10 @@ impl Caller<'_> {
 }
 
 /// Whether a new claim may succeed.
-fn is_retryable(kind: ErrorKind) -> bool {
+/// A refusal that names its pause is the caller's to wait for.
+fn is_retryable(error: &Error) -> bool {
     matches!(
-        kind,
+        error.kind(),
         ErrorKind::Unavailable | ErrorKind::InDoubt | ErrorKind::Contended
-    )
+    ) && error.retry_after().is_none()
 }

@@ -223,7 +223,8 @@ impl Error {
 
     /// For how long nothing is granted, counted from when this error was made: known for
     /// [`NotReady`](ErrorKind::NotReady), and for [`Contended`](ErrorKind::Contended) if the key
-    /// [rests](crate::Lock::hold_at_least). An earlier call fails too, or waits for that long.
+    /// [rests](crate::Lock::hold_at_least). An earlier call fails too, or waits for that long. Also
+    /// known if the store's queue for the key is full, and then it is when to try again.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after

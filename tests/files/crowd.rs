@@ -38,7 +38,7 @@ async fn pass(locks: LockManager, inside: Arc<AtomicUsize>, refused: Arc<AtomicU
     let guard = match locks.lock("a").fair().acquire().await {
         Ok(guard) => guard,
         Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
             refused.fetch_add(1, Ordering::SeqCst);
             return false;
         }

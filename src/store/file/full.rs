@@ -63,7 +63,8 @@ async fn fills(has_purpose: bool, places: usize) {
         let _ = granted(&store, reads).await;
     }
     // Its manager does not try again by itself: nobody could be served while all of a crowd do.
-    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    assert!(refused.is_retryable() && refused.retry_after().is_some());
     assert!(refused.to_string().contains("is full"), "{refused}");
 }
 

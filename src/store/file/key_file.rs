@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -19,6 +20,9 @@ use super::process;
 use super::slots::{self, Mark};
 use crate::model::error::Error;
 use crate::model::key::Key;
+
+/// How long whoever finds the queue of a key full should wait before it asks again.
+const FULL: Duration = Duration::from_secs(1);
 
 /// The state of a key, locked until this is dropped.
 #[derive(Debug)]
@@ -187,12 +191,13 @@ impl Drop for KeyFile<'_> {
     }
 }
 
-/// Not an error after which a manager tries again by itself: a crowd that does keeps those who wait
-/// from being served.
+/// Not an error after which a manager tries again by itself, since it names a pause: a crowd that
+/// does keeps those who wait from being served.
 fn full(key: &Key, places: usize) -> Error {
-    Error::unsupported(format!(
-        "the queue of this key is full: key={key} places={places}; let fewer wait, or use a store with a server"
+    Error::contended(format!(
+        "the queue of this key is full: key={key} places={places}; try later, let fewer wait, or use a store with a server"
     ))
+    .retry_in(FULL)
 }
 
 fn missing(key: &Key) -> Error {
