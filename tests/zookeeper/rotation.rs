@@ -108,7 +108,8 @@ async fn admit(client: &Client, root: &str) {
     while let Some(path) = paths.pop() {
         let children = client.list_children(&path).await.unwrap();
         paths.extend(children.iter().map(|child| format!("{path}/{child}")));
-        client.set_acl(&path, &[acl.clone()], None).await.unwrap();
+        let acl = std::slice::from_ref(&acl);
+        client.set_acl(&path, acl, None).await.unwrap();
     }
 }
 
