@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`FenceGate`] | a service of your own | the change runs inside the gate |
 //! | [`RedisFence`](crate::redis::RedisFence) | data in a Redis server | both are one script |
-//! | [`PgFence`](crate::postgres::PgFence), [`sql`] | data in a PostgreSQL or SQLite database | the fence's row is locked to the end of the transaction |
+//! | [`PgFence`](crate::postgres::PgFence), [`sql`] | data in a SQL database | the fence's row is locked to the end of the transaction |
 //! | [`K8sFence`](crate::kubernetes::K8sFence) | an object of Kubernetes | the update names the version that the newest holder has read |
 //! | [`ZkFence`](crate::zookeeper::ZkFence) | data in the ensemble that grants the lock | both are one `multi` |
 //!
@@ -52,7 +52,7 @@ pub use crate::model::fence_call::FenceCall;
 pub(crate) use erased::{AnyFence, erase};
 pub use gate::{FenceGate, Policy, Refusal};
 pub use newer_holder::newer_holder;
-pub use resolve::{Resolve, too_old};
+pub use resolve::{Resolve, partly_applied, too_old};
 
 use crate::model::error::Error;
 use crate::model::key::Key;

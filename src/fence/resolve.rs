@@ -22,8 +22,9 @@ pub trait Resolve: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// It is not known yet, of whatever kind the error is: call it again.
-    /// [`Invalid`](crate::ErrorKind::Invalid) if it can never be known, because the name is too old
-    /// and was deleted, and if the doubt has not all locks of the run ([`Doubt::check`]).
+    /// [`Invalid`](crate::ErrorKind::Invalid) if no later call answers otherwise: the name is too
+    /// old and was deleted ([`too_old`]), a part was committed ([`partly_applied`]), or the doubt
+    /// has not all locks of the run ([`Doubt::check`]).
     fn resolve(&self, doubt: &Doubt) -> impl Future<Output = Result<Resolution, Error>> + Send;
 }
 
@@ -33,6 +34,17 @@ pub trait Resolve: Debug + Send + Sync + 'static {
 pub fn too_old(doubt: &Doubt) -> Error {
     Error::invalid(format!(
         "what became of the commit can never be known, because its name is too old: txn_id={}; check the data, and resolve earlier next time",
+        doubt.txn_id
+    ))
+}
+
+/// For authors of fences: the error of [`Resolve::resolve`] where a statement of the work committed
+/// what came before it, and the rest is not applied. It is an error and no [`Resolution`], because
+/// no program can go on from it without a look at the data; and it is final.
+#[must_use]
+pub fn partly_applied(doubt: &Doubt) -> Error {
+    Error::invalid(format!(
+        "a part of the commit is applied, and the rest never will be, because a statement of the work committed (DDL, BEGIN, COMMIT): txn_id={}; check the data, and keep such statements out of the work",
         doubt.txn_id
     ))
 }

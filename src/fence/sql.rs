@@ -7,8 +7,9 @@
 //! user's transaction, and a newer holder's [`RAISE`](postgres::RAISE) waits for it.
 //!
 //! `PgFence` (feature `postgres`) does all of this over tokio-postgres, and the crate
-//! `leasehold-sqlx` over sqlx. With another driver, send these statements yourself and let
-//! [`judge`] decide what to report: [`docs::sql`](crate::docs::sql).
+//! `leasehold-sqlx` over sqlx, on PostgreSQL, MariaDB, MySQL and SQLite. With another driver, send
+//! these statements yourself and let [`judge`], or [`mysql::judge`], decide what to report:
+//! [`docs::sql`](crate::docs::sql).
 
 /// PostgreSQL 13 and newer.
 pub mod postgres {
@@ -104,6 +105,8 @@ pub mod sqlite {
          DELETE FROM leasehold_txn WHERE txn_id <= (SELECT txn_id FROM leasehold_swept); \
          DELETE FROM leasehold_once WHERE until <= CAST(strftime('%s', 'now') AS INTEGER)";
 }
+
+pub mod mysql;
 
 /// How far a transaction had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
