@@ -43,6 +43,7 @@ missing_packages() {
     command -v go >/dev/null || echo golang-go
     ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || echo postgresql
     command -v pgbouncer >/dev/null || echo pgbouncer
+    [ -x /usr/sbin/mariadbd ] || echo mariadb-server
     python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     # For the proofs; a Python of one's own may have z3-solver instead.
     python3 -c 'import z3' 2>/dev/null || /usr/bin/python3 -c 'import z3' 2>/dev/null ||
@@ -69,7 +70,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 missing, by their Debian names: ${missing[*]}
 Install what your system calls them, so that these are found:
   cc, git, openssl, strace, script and unshare (util-linux), redis-server, redis-cli, redis-sentinel (Redis 7.0 or newer), java (17 or newer), python3 with venv,
-  /usr/lib/postgresql/*/bin (initdb and postgres, 15 or newer), pgbouncer,
+  /usr/lib/postgresql/*/bin (initdb and postgres, 15 or newer), pgbouncer, /usr/sbin/mariadbd (10.5 or newer),
   /usr/share/java/zookeeper.jar (ZooKeeper 3.8 or newer, with its libraries in the same folder), the same for
   curator-recipes.jar (Curator 5.4), javac, node (16 or newer), go (1.19 or newer), z3 for python3 (4.8 or newer)
 TEXT

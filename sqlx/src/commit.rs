@@ -28,7 +28,7 @@ where
         Some(connected) => connected.map_err(EffectError::not_applied)?,
         None => return Err(late("no connection was had")),
     };
-    let (applied, value) = match in_transaction(connection, &run, work).await {
+    let (resolved, worked) = match in_transaction(connection, &run, work).await {
         Ok(answer) => return Ok(answer.map(|value| Applied::fenced().with(value))),
         Err((Stop::Known(error), _)) => return Err(error),
         Err((Stop::AskTheFence(error), _)) => {
@@ -37,24 +37,27 @@ where
                 None => EffectError::not_applied(error),
             });
         }
-        Err((Stop::AskTheName { error, standbys }, value)) => {
+        Err((Stop::AskTheName { error, standbys }, worked)) => {
             let at = At {
                 standbys,
                 ..at.same()
             };
-            (resolved(&at, permit, error).await?, value)
+            (resolved(&at, permit, error).await, worked)
         }
     };
-    match value {
-        Some(value) => Ok(Ok(applied.with(value))),
-        None => Err(EffectError::unknown(
+    match (resolved, worked) {
+        (Err(EffectError::NotApplied(_)), Some(Err(refusal))) => Ok(Err(refusal)),
+        (Err(error), _) => Err(error),
+        (Ok(applied), Some(Ok(value))) => Ok(Ok(applied.with(value))),
+        (Ok(_), _) => Err(EffectError::unknown(
             "the name of the commit was taken before it was sent",
         )),
     }
 }
 
-/// The error comes with the value of the work, if `COMMIT` was sent.
-type Ended<V, R> = Result<Result<V, R>, (Stop, Option<V>)>;
+/// The error comes with the answer of the work: its value if `COMMIT` was sent, its error if what
+/// became of the transaction is not known.
+type Ended<V, R> = Result<Result<V, R>, (Stop, Option<Result<V, R>>)>;
 
 async fn in_transaction<DB, V, R, F>(
     mut connection: Lent<DB>,
@@ -85,13 +88,16 @@ where
         Some(Ok(value)) if !run.left().is_zero() => {
             match DB::commit(transaction, entered, run).await {
                 Ok(()) => (true, Ok(value)),
-                Err(stop) => return Err((stop, Some(value))),
+                Err(stop) => return Err((stop, Some(Ok(value)))),
             }
         }
         uncommitted => {
             let witness = DB::witness(&mut transaction, run).await;
-            witness.map_err(|stop| (stop, None))?;
-            let Some(Err(error)) = uncommitted else {
+            let refusal = uncommitted.and_then(Result::err).map(Err);
+            if let Err(stop) = witness {
+                return Err((stop, refusal));
+            }
+            let Some(Err(error)) = refusal else {
                 return Err(known(late("the work was not done")));
             };
             let ended = run.clock.timeout(LATE, transaction.rollback()).await;

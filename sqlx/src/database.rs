@@ -8,8 +8,8 @@ use leasehold::run::{CommitPermit, Doubt, EffectError, Resolution};
 use leasehold::{BoxError, Error, FencingToken, Key};
 use sqlx::{Database, Pool, Transaction};
 
-/// A database that has a fence: `sqlx::Postgres` (feature `postgres`) and `sqlx::Sqlite` (feature
-/// `sqlite`). It is sealed.
+/// A database that has a fence: `sqlx::MySql` (feature `mysql`), `sqlx::Postgres` (feature
+/// `postgres`) and `sqlx::Sqlite` (feature `sqlite`). It is sealed.
 pub trait SqlxDatabase: Dialect {}
 
 impl<DB: Dialect> SqlxDatabase for DB {}
@@ -53,7 +53,7 @@ impl Stop {
         Self::Known(EffectError::not_applied(error))
     }
 
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn unknown(error: impl Into<BoxError>) -> Self {
         Self::Known(EffectError::unknown(error))
     }
@@ -74,7 +74,8 @@ pub trait Dialect: Database {
     ) -> impl Future<Output = Result<Self::Entered, Stop>> + Send;
 
     /// After work that is not to be committed: whether what it sent was in the transaction that
-    /// entered, and is undone with it. An error of it is the run's.
+    /// entered, and is undone with it. An error of it is the run's, unless the name of the commit
+    /// says that nothing was applied.
     fn witness(
         transaction: &mut Transaction<'_, Self>,
         run: &Run<'_>,

@@ -24,10 +24,10 @@ const SWEEP_EVERY: u32 = 64;
 
 /// Transactions of a pool of sqlx that commit only while their token is the newest of its key.
 ///
-/// `DB` is `sqlx::Postgres` (feature `postgres`) or `sqlx::Sqlite` (feature `sqlite`). Make it over
-/// the pool of the data, tie it to the lock with [`Lock::fence`](leasehold::Lock::fence), and give
-/// [`transaction`](Self::transaction) to [`Lock::commit`](leasehold::Lock::commit). The example is
-/// on the [first page](crate).
+/// `DB` is `sqlx::MySql` (feature `mysql`), `sqlx::Postgres` (feature `postgres`) or
+/// `sqlx::Sqlite` (feature `sqlite`). Make it over the pool of the data, tie it to the lock with
+/// [`Lock::fence`](leasehold::Lock::fence), and give [`transaction`](Self::transaction) to
+/// [`Lock::commit`](leasehold::Lock::commit). The example is on the [first page](crate).
 ///
 /// A commit that is not answered is resolved within the run if there is time, and later by
 /// [`Resolve`].
@@ -102,7 +102,8 @@ impl<DB: SqlxDatabase> SqlxFence<DB> {
     /// [`transaction_as`](Self::transaction_as) keeps its type.
     ///
     /// `COMMIT` and `ROLLBACK` are not for you to send: the fence's lock ends with the transaction.
-    /// Savepoints are yours, except `leasehold_work` on PostgreSQL.
+    /// Savepoints are yours, except `leasehold_work` on PostgreSQL, MariaDB and MySQL. On the
+    /// latter two DDL, `LOCK TABLES` and others commit as well: keep them out of the work.
     pub fn transaction<V, F>(
         &self,
         work: F,

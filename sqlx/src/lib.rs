@@ -37,19 +37,21 @@
 //!
 //! | database | feature | what orders a commit and the next holder | who compares the commit with the end of the lease |
 //! |---|---|---|---|
+//! | MariaDB 10.5, MySQL 8.0.16 and newer | `mysql` | the fence's row, locked to the end of the transaction | the server, in the request that has `COMMIT` at its end |
 //! | PostgreSQL 13 and newer | `postgres` | the fence's row, locked to the end of the transaction | the server, inside of `COMMIT` |
 //! | SQLite 3.24 and newer | `sqlite` | one writer at a time | this process, inside of `COMMIT` |
 //!
 //! How they do it, and what they do not close: [`leasehold::docs::sql`]. A file of SQLite, not a
-//! database in memory: that is gone with its connection, and the fence closes some.
+//! database in memory: that is gone with its connection, and the fence closes some. The tests run
+//! on MariaDB 10.11; on MySQL nothing was run.
 //!
 //! # Outcomes
 //!
 //! | event | outcome |
 //! |---|---|
 //! | no connection, `BEGIN` fails, your statement fails, your work refuses | `RolledBack` |
-//! | the connection is lost during your work | SQLite: `RolledBack`. PostgreSQL: `InDoubt` |
-//! | nine tenths of the lease are over, and your work is not done | `RolledBack`. PostgreSQL, while it still executes a statement of yours: `InDoubt` |
+//! | the connection is lost during your work | SQLite: `RolledBack`. PostgreSQL: `InDoubt`. MariaDB: resolved in time, `RolledBack`; otherwise `InDoubt` |
+//! | nine tenths of the lease are over, and your work is not done | `RolledBack`. PostgreSQL and MariaDB, while it still executes a statement of yours: `InDoubt` |
 //! | the process is stopped in your work until the lease is over | `InDoubt`. SQLite, if the work is done then: `RolledBack` |
 //! | the run is dropped after it began | `InDoubt` |
 //! | the lease ends before the database executes `COMMIT` | `RolledBack` |
@@ -58,16 +60,21 @@
 //! | `COMMIT` is answered | `Committed`, with the proof `Fenced` |
 //! | `COMMIT` is not answered | resolved in time: `Committed` or `RolledBack`; otherwise `InDoubt` |
 //! | PostgreSQL has standbys to wait for, and they are not seen to have the commit | `InDoubt` |
-//! | a statement of yours was `COMMIT` or `ROLLBACK` | SQLite: `RolledBack`. PostgreSQL: `InDoubt`, because what follows it is not fenced; the transaction itself is not applied, and if no answer to the commit comes, that is what is resolved |
+//! | a statement of yours was `COMMIT` or `ROLLBACK` | SQLite: `RolledBack`. PostgreSQL: `InDoubt`, because what follows it is not fenced; the transaction itself is not applied, and if no answer to the commit comes, that is what is resolved. MariaDB: after `ROLLBACK` nothing is written any more, `RolledBack`; for `COMMIT` see the next row |
+//! | MariaDB: a statement of yours committed (`COMMIT`, `BEGIN`, DDL, `LOCK TABLES`, `ANALYZE`, `SET autocommit`) | `InDoubt`; [`Resolve`](leasehold::fence::Resolve) reports that a part is applied |
+//! | MariaDB: a deadlock ended the transaction | `RolledBack`, also if your work goes on after it |
 //!
-//! On PostgreSQL only the server knows whether a statement of yours has ended the transaction. So
-//! where it does not answer after your work, the run is `InDoubt`.
+//! MySQL is meant where MariaDB is named. Only the server knows whether a statement of yours has
+//! ended the transaction. So where PostgreSQL does not answer after your work, the run is
+//! `InDoubt`, and MariaDB is asked what became of it.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod commit;
 mod database;
 mod fence;
 mod lent;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod once;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -54,5 +54,5 @@ pub trait Once {
 }
 
 /// How long a name is kept at most.
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);

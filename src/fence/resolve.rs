@@ -40,7 +40,7 @@ pub fn too_old(doubt: &Doubt) -> Error {
 
 /// For authors of fences: the error of [`Resolve::resolve`] where a statement of the work committed
 /// what came before it, and the rest is not applied. It is an error and no [`Resolution`], because
-/// no program can go on from it without a look at the data; and it is final.
+/// no program can go on from it before somebody has checked the data; and it is final.
 #[must_use]
 pub fn partly_applied(doubt: &Doubt) -> Error {
     Error::invalid(format!(

@@ -21,7 +21,8 @@ pub const IS_DURABLE: &str = "SELECT @@innodb_flush_log_at_trx_commit = 1 \
 
 /// Raises the fence of a key: (key, token, token). In a transaction of its own, with [`SEEN`] and
 /// `COMMIT` behind it; only the answer to that `COMMIT` is proof. It waits for every transaction
-/// that entered under another token: error 1205 after `innodb_lock_wait_timeout` is "not yet".
+/// that entered: error 1205 after `innodb_lock_wait_timeout` is "not yet". Every raise writes: a
+/// transaction that wrote nothing is answered before the log is on disk.
 pub const RAISE: &str = "INSERT INTO leasehold_fence (lock_key, token) VALUES (?, ?) \
      ON DUPLICATE KEY UPDATE token = GREATEST(token, ?), raises = raises + 1";
 
