@@ -43,7 +43,7 @@
 //! | memory, files, Redis, Redlock, PostgreSQL, ZooKeeper, your own store | [`docs::stores`], [`docs::writing_a_store`] |
 //! | passwords and tokens that change | [`docs::credentials`] |
 //! | what it costs | [`docs::speed`] |
-//! | data in PostgreSQL or SQLite: transactions under a fence | [`docs::sql`] |
+//! | data in PostgreSQL, MariaDB, MySQL or SQLite: transactions under a fence | [`docs::sql`] |
 //! | commands and scripts under a lock | [`docs::tool`] |
 //! | what shows the guarantees | [`docs::proof`] |
 //! | logs, spans, metrics, probes | [`docs::observing`] |

@@ -7,11 +7,15 @@ use leasehold::fence::{Fence, Resolve};
 use leasehold::run::Resolution;
 use leasehold::{ErrorKind, RunError};
 use leasehold_sqlx::SqlxFence;
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySql};
 
 use crate::kit::{Bank, LONG, hold, key, token};
 use crate::proxy::{Fate, Proxy};
 use crate::{MyBank, TAKE, pool, server};
+
+/// Of 5 s each.
+const TRIES: u32 = 6;
 
 /// A run that changes the account, sends a statement, and of which nothing arrives any more, not
 /// even the end of its connection.
@@ -36,13 +40,15 @@ async fn hangs(bank: &MyBank, proxy: &Arc<Proxy>, statement: &'static str, ttl: 
         other => panic!("{other:?}"),
     };
     // The transaction is still open: it is ended, and only then it is known.
-    let resolution = loop {
-        match bank.fence.resolve(&named).await {
-            Ok(resolution) => break resolution,
+    let mut resolution = bank.fence.resolve(&named).await;
+    for _ in 0..TRIES {
+        match &resolution {
+            Ok(_) => break,
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
-    };
-    assert_eq!(resolution, Resolution::NotApplied);
+        resolution = bank.fence.resolve(&named).await;
+    }
+    assert_eq!(resolution.expect("it is ended"), Resolution::NotApplied);
 }
 
 /// Its own time-out is too long.
@@ -82,20 +88,33 @@ async fn the_server_ends_the_transaction_of_a_holder_that_hangs() {
     assert_eq!(bank.cents().await, 1000);
 }
 
+/// At every isolation level: a newer holder waits for it all the same.
 #[tokio::test]
 async fn nobody_ends_the_connection_of_a_holder_whose_lease_is_live() {
     let bank = MyBank::open(4).await;
-    let fence: SqlxFence<MySql> = bank.fence.clone().wait(Duration::from_millis(2_500));
-    let call = bank.fence.transaction::<(), _>(move |tx| {
-        Box::pin(async move {
-            tx.execute(TAKE).await?;
-            let early = fence.raise(&key("a"), token(2)).await;
-            let early = early.expect_err("a transaction is open");
-            assert_eq!(early.kind(), ErrorKind::Unavailable, "{early}");
-            Ok(())
-        })
-    });
-    let run = hold("a", 1, LONG).executor().commit(call).await;
-    run.expect("applied");
-    assert_eq!(bank.cents().await, 990);
+    for level in ["READ COMMITTED", "REPEATABLE READ"] {
+        let before = bank.cents().await;
+        let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+        let pool = MySqlPoolOptions::new().max_connections(1);
+        let pool = pool.after_connect(move |connection, _| {
+            let set = set.clone();
+            Box::pin(async move { connection.execute(&*set).await.map(drop) })
+        });
+        let pool = pool.connect(&bank.server.url("app", &bank.database)).await;
+        let fence = SqlxFence::new(pool.expect("a server")).expect("clocks");
+        let newer: SqlxFence<MySql> = bank.fence.clone().wait(Duration::from_millis(2_500));
+        let name = key(&level.replace(' ', "-"));
+        let hold = hold(name.as_str(), 1, LONG);
+        let call = fence.transaction::<(), _>(move |tx| {
+            Box::pin(async move {
+                tx.execute(TAKE).await?;
+                let early = newer.raise(&name, token(2)).await;
+                let early = early.expect_err("a transaction is open");
+                assert_eq!(early.kind(), ErrorKind::Unavailable, "{early}");
+                Ok(())
+            })
+        });
+        hold.executor().commit(call).await.expect("applied");
+        assert_eq!(bank.cents().await, before - 10, "{level}");
+    }
 }

@@ -171,13 +171,12 @@ pub fn judge(phase: Phase, number: Option<u16>) -> Verdict {
         // The name is taken: it was resolved as void, or this is not the first copy of the commit.
         (Phase::Enter, Some(1062)) => Verdict::InDoubt,
         (Phase::Enter, _) => Verdict::NotApplied,
-        // A statement of the work may have committed: ask `WITNESS`.
-        (Phase::Work, _) => Verdict::InDoubt,
         // Deadlock, certification, a server that takes no writes.
         (Phase::Commit, Some(CHECK | CHECK_MYSQL | 1213 | 3101 | 1290 | 1792 | 1836)) => {
             Verdict::NotApplied
         }
-        (Phase::Commit, _) => Verdict::InDoubt,
+        // A statement of the work may have committed: ask `WITNESS`.
+        (Phase::Work | Phase::Commit, _) => Verdict::InDoubt,
     }
 }
 
