@@ -14,7 +14,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::store::{Label, LockInfo, OwnerToken, Store};
+use leasehold::store::{Label, OwnerToken, Store};
 use leasehold::zookeeper::ZooKeeperStore;
 use leasehold::{Key, LockManager};
 
@@ -42,9 +42,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             scale,
         )));
         let queue = joined(&watcher, &key, number).await?;
-        let place = queue.iter().position(|record| is_named(record, number));
+        let place = queue.iter().position(|label| *label == name(number));
         match place.and_then(|place| place.checked_sub(1)) {
-            Some(before) => println!("{} waits for {}", name(number), label(&queue[before])),
+            Some(before) => println!("{} waits for {}", name(number), queue[before]),
             None => println!("{} waits for nobody", name(number)),
         }
     }
@@ -95,17 +95,21 @@ async fn contend(
     Ok(clock.stamp().since(&asked_at))
 }
 
-/// Returns the queue once the contender is in it.
+/// Returns who holds and who waits, in their order, once the contender is one of them.
 async fn joined(
     watcher: &ZooKeeperStore,
     key: &Key,
     number: usize,
-) -> Result<Vec<LockInfo>, Box<dyn Error>> {
+) -> Result<Vec<String>, Box<dyn Error>> {
     let clock = Clock::system()?;
     for _ in 0..500 {
-        let queue = watcher.queue(key).await?;
-        if queue.iter().any(|record| is_named(record, number)) {
-            return Ok(queue);
+        if let Some(info) = watcher.inspect(key).await? {
+            let waiting = info.waiters.into_iter().map(|waiter| waiter.label);
+            let labels = info.labels.into_iter().map(Some).chain(waiting);
+            let queue: Vec<String> = labels.map(text).collect();
+            if queue.contains(&name(number)) {
+                return Ok(queue);
+            }
         }
         clock.sleep(Duration::from_millis(2)).await;
     }
@@ -116,15 +120,10 @@ fn name(number: usize) -> String {
     format!("contender-{number:02}")
 }
 
-fn label(record: &LockInfo) -> &str {
-    record
-        .label
-        .as_ref()
-        .map_or("somebody unknown", Label::as_str)
-}
-
-fn is_named(record: &LockInfo, number: usize) -> bool {
-    label(record) == name(number)
+fn text(label: Option<Label>) -> String {
+    label.map_or("somebody unknown".to_owned(), |label| {
+        label.as_str().to_owned()
+    })
 }
 
 /// 0 to 1.

@@ -130,7 +130,7 @@ async fn a_member_costs_the_store_one_request_for_each_look() {
             _ => 0,
         };
         for more in more {
-            assert!(more as u64 <= most, "{operation:?}: {more} of {most}");
+            assert!(more <= most, "{operation:?}: {more} of {most}");
         }
     }
     crew.assert_sound();

@@ -287,7 +287,9 @@ mod tests {
         let time = crate::clock::ManualClock::new();
         let clock = crate::clock::Clock::from(time.clone());
         let (open, never) = std::sync::mpsc::channel::<()>();
-        let load = move || drop(never.recv());
+        let load = move || {
+            let _ = never.recv();
+        };
         let mut loading = std::pin::pin!(with_tls::in_time(load, (&clock, LIMIT)));
         assert!(loading.as_mut().now_or_never().is_none());
         time.advance(LIMIT);
