@@ -15,7 +15,7 @@ use super::owner::Owner;
 use super::pool::{ConnectionPool, Purpose};
 use super::preflight::Server;
 use super::schema;
-use super::target::Target;
+use super::target::{CREATES, Target};
 use crate::model::error::{Ended, Error, ErrorKind};
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
@@ -161,7 +161,7 @@ async fn create(target: &Target) -> Result<(), Error> {
     // The script looks for sessions that may hold something: this one, and those beside it, have
     // nothing to hold yet.
     let mut config = options.config.clone();
-    config.application_name("leasehold create");
+    config.application_name(CREATES);
     let link = target.connect(config, |_| {}).await?;
     let asked = Server::ask(&link.client, None);
     let asked = target.clock.timeout(options.timeout, asked).await;

@@ -18,6 +18,9 @@ use crate::store::dial::Connecting;
 /// The functions need it, and refuse any other. The server takes the last of several.
 const ISOLATION: &str = "-c default_transaction_isolation=read\\ committed";
 
+/// What the server calls a connection that creates the schema.
+pub(super) const CREATES: &str = "leasehold create";
+
 /// What all connections of a store have in common.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -108,8 +111,11 @@ impl Target {
         config: &Config,
     ) -> Result<((Client, Driver), bool), Error> {
         let mut plain = config.clone();
-        // By this name the schema knows whether clients are connected while it is made.
-        plain.application_name("leasehold");
+        // By this name the schema knows whether clients are connected while it is made. The one
+        // that makes it is not counted.
+        if plain.get_application_name() != Some(CREATES) {
+            plain.application_name("leasehold");
+        }
         let mut config = plain.clone();
         let options = config.get_options().unwrap_or_default();
         config.options(format!("{options} {ISOLATION}"));
