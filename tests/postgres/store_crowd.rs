@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::postgres::{PostgresStore, tokio_postgres};
-use leasehold::store::{Released, Renewed, Store};
+use leasehold::store::{Acquired, Released, Renewed, Store};
 use leasehold::{ErrorKind, postgres};
 
 use crate::claims::{claim, grant, release};
@@ -153,6 +153,59 @@ async fn a_blocked_key_delays_no_other_key_of_the_process() {
         store.acquire(&claim("blocked")).await.is_ok()
     })
     .await;
+}
+
+/// Asks and ends alike. The others are never in doubt, because none of their requests waits for
+/// longer than a request may take.
+#[tokio::test]
+async fn many_blocked_keys_put_no_other_key_in_doubt() {
+    let locks = Locks::open().await;
+    let store = patient(&locks).await;
+    let mut held = Vec::new();
+    for number in 0..30 {
+        held.push(grant(&store, &claim(&format!("held{number}"))).await);
+    }
+    let psql = plain(&locks).await;
+    let block = "BEGIN; SELECT leasehold.take_away('held' || n, true) FROM generate_series(0, 29) n;
+        SELECT leasehold.ask('blocked' || n, gen_random_uuid(), 'x', 1000, 0, 'psql', false) FROM generate_series(0, 19) n";
+    psql.batch_execute(block).await.unwrap();
+    let mut tasks = Vec::new();
+    for held in held {
+        let store = store.clone();
+        tasks.push(tokio::spawn(async move {
+            let Released::Unknown(error) = store.release(&held).await else {
+                panic!("another call holds it up");
+            };
+            // The server refused it, and no connection was given up.
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }));
+    }
+    for number in 0..20 {
+        let store = store.clone();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..5 {
+                let asked = store.acquire(&claim(&format!("blocked{number}"))).await;
+                assert_eq!(asked.unwrap_err().kind(), ErrorKind::Unavailable);
+            }
+        }));
+    }
+    tokio::task::yield_now().await;
+    for number in 0..10 {
+        let free = claim(&format!("free{number}"));
+        let held = loop {
+            match store.acquire(&free).await {
+                Ok(Acquired::Granted(held)) => break held,
+                // No turn came in time, and nothing was sent.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                other => panic!("free{number}: {other:?}"),
+            }
+        };
+        release(&store, &held).await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    psql.batch_execute("ROLLBACK").await.unwrap();
 }
 
 #[tokio::test]

@@ -5,9 +5,9 @@
 //! its own](crate::store::dial).
 //!
 //! The server executes the requests of a connection one after the other. So few
-//! [asks](Connection::turn) are on their way at a time, of one key only one, and only one
-//! [end](Connection::end). A key that other calls hold on to is not asked for again at once:
-//! requests for other keys would wait behind it.
+//! [asks](Connection::turn) and [ends](Connection::end) are on their way at a time, of one key only
+//! one of each. A key that other calls hold on to is not asked for again at once, and all such keys
+//! together have one request on its way: requests for other keys would wait behind them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,16 +31,23 @@ use crate::model::room::make_room;
 use crate::store::dial::{self, InFlight, PATIENCE, Pooled, Reconnecting};
 
 /// How many asks are on their way over one connection, each for another key. Those that wait here
-/// cost the server nothing, and can be dropped.
+/// cost the server nothing, and can be dropped. If other calls hold up each of them, for 400 ms, the
+/// last is still answered within the time of a request.
 const ASKS: usize = 4;
+/// The same for ends. Each is held up for 200 ms at most.
+const ENDS: usize = 8;
 /// How long an ask waits for its turn. It ends before the time of a request does, so nobody doubts
 /// what was not sent.
 const TURN: Duration = Duration::from_millis(250);
 /// For how long a connection that other calls hold up may answer nobody: longer than a few of them
 /// wait for a lock.
 const HELD_UP: Duration = Duration::from_secs(1);
-/// For how long a key is not asked for after other calls about it took too long.
+/// For how long a key is not asked for after other calls about it took too long; twice as long each
+/// further time.
 const BLOCKED_FOR: Duration = Duration::from_millis(300);
+const LONGEST_BLOCKED_FOR: Duration = Duration::from_secs(3);
+/// A key about which other calls took too long may be held up again for this long.
+const SUSPECT_FOR: Duration = Duration::from_secs(30);
 
 /// The parameters of a statement, with their types, so that nothing has to be prepared: one round
 /// trip, also behind a pooler.
@@ -51,12 +58,21 @@ pub(super) struct Connection {
     target: Arc<Target>,
     inner: Reconnecting<LiveLink>,
     asks: Semaphore,
+    ends: Semaphore,
+    /// For the keys about which other calls took too long lately, all together.
+    suspects: Semaphore,
     asked: OneAtATime,
     ended: OneAtATime,
     /// The releases that wait for an end of their key.
     pub(super) leaving: Leaving,
-    /// The keys about which other calls took too long, and since when.
-    blocked: Mutex<HashMap<Key, Stamp>>,
+    blocked: Mutex<HashMap<Key, Blocked>>,
+}
+
+/// Other calls about a key took too long.
+#[derive(Clone, Copy)]
+struct Blocked {
+    since: Stamp,
+    pause: Duration,
 }
 
 /// One request of each key at a time, in their order.
@@ -76,6 +92,7 @@ impl OneAtATime {
 /// The right to ask for a key, until it is dropped.
 pub(super) struct Turn<'a> {
     _of_key: Option<OwnedSemaphorePermit>,
+    _of_suspects: Option<SemaphorePermit<'a>>,
     _of_connection: Option<SemaphorePermit<'a>>,
 }
 
@@ -103,6 +120,8 @@ impl Pooled for Connection {
             inner: Reconnecting::new(target.connecting()),
             target,
             asks: Semaphore::new(ASKS),
+            ends: Semaphore::new(ENDS),
+            suspects: Semaphore::new(1),
             asked: OneAtATime::default(),
             ended: OneAtATime::default(),
             leaving: Leaving::default(),
@@ -139,6 +158,7 @@ impl Connection {
             Turn {
                 // An error says that it was closed, which nobody does.
                 _of_key: of_key.acquire_owned().await.ok(),
+                _of_suspects: self.turn_of_suspects(key).await,
                 _of_connection: self.asks.acquire().await.ok(),
             }
         };
@@ -179,32 +199,66 @@ impl Connection {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, NoAnswer> {
-        self.ensure_free(key, doing)?;
-        let mut answer = self.ask(statement, parameters).await;
+        let mut answer = self.end_once(key, Some(doing), statement, parameters).await;
         if answer.as_ref().is_err_and(NoAnswer::is_blocked) {
-            // It changed nothing. Requests for other keys went between the two.
-            answer = self.ask(statement, parameters).await;
+            // It changed nothing. Requests for other keys go between the two.
+            answer = self.end_once(key, None, statement, parameters).await;
         }
+        answer
+    }
+
+    /// `doing`: unless other calls about the key took too long a moment ago.
+    async fn end_once(
+        &self,
+        key: &Key,
+        doing: Option<&'static str>,
+        statement: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, NoAnswer> {
+        let _of_suspects = self.turn_of_suspects(key).await;
+        let _of_connection = self.ends.acquire().await.ok();
+        if let Some(doing) = doing {
+            self.ensure_free(key, doing)?;
+        }
+        let answer = self.ask(statement, parameters).await;
         self.note(key, &answer);
         answer
+    }
+
+    /// Waits for the requests about other keys that may be held up, if this one may be.
+    async fn turn_of_suspects(&self, key: &Key) -> Option<SemaphorePermit<'_>> {
+        let is_suspect = self.blocked.lock().contains_key(key);
+        match is_suspect {
+            true => self.suspects.acquire().await.ok(),
+            false => None,
+        }
     }
 
     /// That no call about the key took too long a moment ago.
     fn ensure_free(&self, key: &Key, doing: &str) -> Result<(), NoAnswer> {
         let now = self.target.clock.stamp();
         let mut blocked = self.blocked.lock();
-        blocked.retain(|_, since| now.since(since) < BLOCKED_FOR);
-        if blocked.contains_key(key) {
-            return Err(NoAnswer::NotSent(fault::blocked(doing)));
+        blocked.retain(|_, blocked| now.since(&blocked.since) < SUSPECT_FOR);
+        match blocked.get(key) {
+            Some(blocked) if now.since(&blocked.since) < blocked.pause => {
+                Err(NoAnswer::NotSent(fault::blocked(doing)))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Notes whether other calls about the key took too long.
     pub(super) fn note<T>(&self, key: &Key, answer: &Result<T, NoAnswer>) {
-        if answer.as_ref().is_err_and(NoAnswer::is_blocked) {
-            let now = self.target.clock.stamp();
-            self.blocked.lock().insert(key.clone(), now);
+        let mut blocked = self.blocked.lock();
+        match answer {
+            Ok(_) => drop(blocked.remove(key)),
+            Err(error) if error.is_blocked() => {
+                let last = blocked.get(key).map(|blocked| 2 * blocked.pause);
+                let pause = last.unwrap_or(BLOCKED_FOR).min(LONGEST_BLOCKED_FOR);
+                let since = self.target.clock.stamp();
+                blocked.insert(key.clone(), Blocked { since, pause });
+            }
+            Err(_) => {}
         }
     }
 
