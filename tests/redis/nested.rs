@@ -100,6 +100,24 @@ async fn tokens_of_a_lock_grow_by_whichever_it_is_asked_for() {
     }
 }
 
+/// A mistake: `max_ttl` is the same for all. But a live lease is not shortened by it.
+#[tokio::test]
+async fn a_hold_that_is_longer_than_the_max_ttl_of_the_other_is_not_cut() {
+    let server = RedisServer::start();
+    let inner = format!("prefix={}&max_ttl=300s&restart_quarantine=off", INNER.0);
+    let inner = RedisStore::connect(&server.url(&inner)).await.unwrap();
+    let outer = store(&server, OUTER.0).await;
+    // So that the other prefix has a last token.
+    let before = grant(&outer, &claim_for("c", Duration::from_secs(10))).await;
+    release(&outer, &before).await;
+    let _held = grant(&inner, &claim_for(INNER.1, Duration::from_secs(200))).await;
+    for mode in [LockMode::Exclusive, LockMode::Write, LockMode::Read] {
+        assert!(is_busy(&outer, &once(queued(OUTER.1, mode))).await);
+    }
+    let left: u64 = server.cli(&["PTTL", "a:b:x"]).parse().unwrap();
+    assert!(left > 100_000, "{left} ms are left");
+}
+
 #[tokio::test]
 async fn a_token_that_one_has_seen_fences_the_other() {
     let server = RedisServer::start();

@@ -158,7 +158,7 @@ async fn serve(
             }
         };
         let failure = asked.err().map(Failure::of);
-        let is_over = matches!(failure, Some(Failure::Unanswered(_)));
+        let is_over = failure.as_ref().is_some_and(ends_the_connection);
         if let Some(order) = order {
             let answer = match failure {
                 None => {
@@ -178,6 +178,15 @@ async fn serve(
         }
     }
     waiters.end();
+}
+
+/// A server that has forgotten our login (a token that has expired) sends no message either.
+fn ends_the_connection(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unanswered(_) => true,
+        Failure::Refused(error) => matches!(error.code(), Some("NOAUTH" | "WRONGPASS")),
+        _ => false,
+    }
 }
 
 fn not_subscribed(failure: Failure) -> Error {

@@ -57,9 +57,9 @@ if is_new or is_fresh or (of ~= server and server ~= '?') or ends - now > longes
     local backlog = tonumber(ARGV[5])
     if not string.find(info, 'master_replid2:0*[1-9a-f]') and (backlog == 0 or backlog > max_ttl) then
       -- Both ends of the server's count are whole seconds, by a wall clock that may have been wrong
-      -- at its start. So it counts for no more than its work shows: a server that does nothing
-      -- works for less than 2 ms in each second, after some 10 ms for its start, and 0.1 ms for each
-      -- key that it loads then.
+      -- at its start. So it counts for no more than its work shows, and not at all if it is far more:
+      -- a server that does nothing works for less than 2 ms in each second, after some 10 ms for its
+      -- start, and 0.1 ms for each key that it loads then.
       local uptime, cpu = (string.match(info, 'uptime_in_seconds:(%d+)') or 1) - 1, redis.call('INFO', 'cpu')
       local work = (string.match(cpu, 'used_cpu_sys:(%d+%.%d+)') or 1e9) + (string.match(cpu, 'used_cpu_user:(%d+%.%d+)') or 0)
       local loaded = tonumber(string.match(redis.call('INFO', 'persistence'), 'rdb_last_load_keys_loaded:(%d+)'))
@@ -71,7 +71,9 @@ if is_new or is_fresh or (of ~= server and server ~= '?') or ends - now > longes
         end
       end
       local shown = 500000 * (work - 0.03 - 0.0001 * loaded)
-      age = math.max(age, math.min(1000 * uptime, shown))
+      if uptime <= 10000 * work then
+        age = math.max(age, math.min(1000 * uptime, shown))
+      end
     end
   end
   ends = now + math.max(longest - age, 0)

@@ -84,10 +84,11 @@ end
 
 -- What is left of the lock (ms). After the server's clock was set back, a hold of ours would last
 -- for as long as the step: no lease lasts for longer than max_ttl, so it is cut to that. What others
--- set, and a rest, stay.
+-- set, and a rest, stay. The last token is a time: one of the future shows the step. Without it a
+-- prefix with a longer max_ttl has set the end.
 local function left_of_lock()
   local left, most = redis.call('PTTL', lock), tonumber(string.match(mark, '%d+$')) or 0
-  if most == 0 or left <= most then
+  if most == 0 or left <= most or (tonumber(redis.call('GET', token) or 0) or 0) <= us + 2000000 then
     return left
   end
   local holder = redis.call('GET', lock)
@@ -97,7 +98,7 @@ local function left_of_lock()
       redis.call('ZADD', readers, whole(now + most), owner)
     end
     bind(readers, lock, readers, grants)
-  elseif string.match(holder, '^%x+ %d+ [xw] ') then
+  elseif holder == 'leasehold:barred' or string.match(holder, '^%x+ %d+ [xw] ') then
     redis.call('PEXPIRE', lock, most)
   end
   return redis.call('PTTL', lock)
