@@ -19,14 +19,14 @@ pub fn newer_holder(
     // the lock again would not help.
     if seen.number() - token.number() > FenceGate::MAX_JUMP {
         return Error::invalid(format!(
-            "the fence has seen the token of a store that counts otherwise: key={key} token={token} seen={seen}; if the lock was moved to another store and no holder of the former one is left, let the fence forget the key: {}",
+            "the fence has seen the token of a store that counts otherwise: key={key} token={token} seen={seen}; if the lock was moved to another store, no holder of the former one is left and no commit is in doubt, let the fence forget the key: {}",
             forget()
         ));
     }
     Error::new(
         ErrorKind::Lost(Ended::Gone),
         format!(
-            "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again. If that never helps, the lock was moved to a store whose tokens are smaller; once no holder of the former store is left, let the fence forget the key: {}",
+            "there is a newer holder: key={key} token={token} seen={seen}; acquire the lock again. If that never helps, the lock was moved to a store whose tokens are smaller; once no holder of the former store is left and no commit is in doubt, let the fence forget the key: {}",
             forget()
         ),
     )

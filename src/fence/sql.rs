@@ -57,7 +57,8 @@ pub mod postgres {
     pub const RESOLVE: &str =
         "SELECT leasehold.resolve($1, $2, $3::pg_catalog.text::pg_catalog.uuid, $4)";
     /// Deletes names that are older than `leasehold.fence_meta.names_kept`, at most hourly. Nobody
-    /// else deletes them: send it after every 64th commit, say, in a transaction of its own.
+    /// else deletes them: send it after every 64th commit, say, in a transaction of its own. Begin
+    /// that with `ISOLATION LEVEL READ COMMITTED`: a serializable one fails runs beside it.
     pub const SWEEP: &str = "SELECT leasehold.sweep()";
 }
 
@@ -157,6 +158,9 @@ pub(crate) const FENCED: &str = "LH001";
 /// `ENTER` refused a token to which the fence was not raised since it was loaded from a dump.
 #[cfg(any(test, feature = "postgres"))]
 pub(crate) const OF_A_DUMP: &str = "LH009";
+/// By `enter`: the name is older than those that were deleted.
+#[cfg(feature = "postgres")]
+pub(crate) const TOO_OLD: &str = "LH004";
 /// The transaction that entered was ended before `SEAL`: by a `COMMIT` or a `ROLLBACK` among the
 /// user's statements.
 pub(crate) const ENDED_BEFORE: &str = "LH003";

@@ -1,6 +1,6 @@
 //! What an error of the driver means to the caller of a fence.
 
-use leasehold::{Error, ErrorKind, FencingToken};
+use leasehold::{Ended, Error, ErrorKind, FencingToken};
 use sqlx::postgres::PgDatabaseError;
 
 pub(super) fn code(error: &sqlx::Error) -> Option<String> {
@@ -32,6 +32,11 @@ pub(super) fn of_enter(error: sqlx::Error) -> Error {
         let text = "the fence is from a dump, and was not raised for this holder since: sqlstate=LH009; \
             acquire the lock again, or, if no lock is tied to the fence, stop all holders of before and run as \
             its owner: UPDATE leasehold.fence_meta SET life = leasehold.fence_life()";
+        return Error::new(ErrorKind::Lost(Ended::Gone), text).because(error);
+    }
+    if code(&error).as_deref() == Some("LH004") {
+        let text = "the name of the commit is older than those that were deleted, so nothing was begun: sqlstate=LH004; \
+            check the clock of this machine";
         return Error::new(ErrorKind::Invalid, text).because(error);
     }
     into_error("enter the fence", error)

@@ -9,10 +9,10 @@ use super::connection::{Answered, FenceConnection};
 use super::transaction::{PgDone, PgStop, PgTransaction, Stop};
 use super::{Shared, fault, milliseconds};
 use crate::fence::in_run::{LATE, before_the_commit, patience, resolve_within};
-use crate::fence::sql::{ENDED_BEFORE, FENCED, OF_A_DUMP, Phase, Verdict, judge};
+use crate::fence::sql::{ENDED_BEFORE, FENCED, OF_A_DUMP, Phase, TOO_OLD, Verdict, judge};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Doubt;
-use crate::model::error::{BoxError, Error};
+use crate::model::error::{BoxError, Ended, Error, ErrorKind};
 use crate::model::token::FencingToken;
 use crate::model::txn::TxnId;
 use crate::postgres::store::waits;
@@ -183,6 +183,11 @@ impl FencedCommit<'_> {
         if fault::code(&error) == Some(OF_A_DUMP) {
             return EffectError::not_applied(of_a_dump(error));
         }
+        if fault::code(&error) == Some(TOO_OLD) {
+            let text = "the name of the commit is older than those that were deleted, so nothing was begun: sqlstate=LH004; \
+                check the clock of this machine";
+            return EffectError::not_applied(Error::invalid(text).because(error));
+        }
         match judge(Phase::Enter, fault::code(&error)) {
             Verdict::Fenced => EffectError::Fenced { seen: seen(&error) },
             Verdict::NotAppliedOrFenced => match self.newer().await {
@@ -318,7 +323,7 @@ fn of_a_dump(error: PgError) -> Error {
     let text = "the fence is from a dump, and was not raised for this holder since: sqlstate=LH009; \
         acquire the lock again, or, if no lock is tied to the fence, stop all holders of before and run as \
         its owner: UPDATE leasehold.fence_meta SET life = leasehold.fence_life()";
-    Error::invalid(text).because(error)
+    Error::new(ErrorKind::Lost(Ended::Gone), text).because(error)
 }
 
 /// The larger token, where `enter` refused.

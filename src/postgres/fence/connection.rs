@@ -132,7 +132,7 @@ impl Server {
         }
         // A fence writes: of several servers it needs the primary. It is known by this, so a
         // guarded connection would not find it.
-        let is_one = config.get_hosts().len() == 1;
+        let is_one = config.get_hosts().len() == 1 && !options.seeks_primary;
         if is_one {
             config.target_session_attrs(TargetSessionAttrs::Any);
         }
