@@ -101,8 +101,15 @@ fn main() -> ExitCode {
 /// The arguments, where `leader step-down` is another spelling of `step-down`.
 fn spoken() -> Vec<OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
-    if words.len() > 2 && words[1] == "leader" && words[2] == "step-down" {
-        words.remove(1);
+    let is_flag = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let command = 1 + words
+        .iter()
+        .skip(1)
+        .take_while(|word| is_flag(word))
+        .count();
+    if words.len() > command + 1 && words[command] == "leader" && words[command + 1] == "step-down"
+    {
+        words.remove(command);
     }
     words
 }

@@ -39,6 +39,8 @@ pub(crate) struct Wish {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HoldTimes {
     pub(crate) ttl: Duration,
+    /// Whether the store is asked for the TTL. Otherwise it has one for all locks.
+    is_asked_for: bool,
     /// The part of the store's TTL that the lease does not use: it belongs to the next holder.
     pub(crate) lock_delay: Duration,
     /// The longest time that the hold is renewed for.
@@ -82,9 +84,10 @@ impl Rest {
 }
 
 impl HoldTimes {
-    fn of(settings: &Settings) -> Self {
+    fn of(settings: &Settings, capability: &Capability) -> Self {
         Self {
             ttl: settings.ttl,
+            is_asked_for: capability.ttl_per_lock,
             lock_delay: settings.lock_delay,
             max_hold: settings.max_hold,
             rest: None,
@@ -93,17 +96,28 @@ impl HoldTimes {
 
     /// The part of the store's `ttl` that the lease may use. What was asked for limits it: an
     /// answer that is longer comes from a clock of the server, and the next renewal shortens it.
+    /// Unless the store has one TTL for all, which nobody asks for.
     pub(super) fn leased(&self, ttl: Duration) -> Duration {
-        ttl.saturating_sub(self.lock_delay).min(self.ttl)
+        let leased = ttl.saturating_sub(self.lock_delay);
+        if self.is_asked_for {
+            leased.min(self.ttl)
+        } else {
+            leased
+        }
     }
 }
 
 impl Wish {
     /// The key under the manager's own settings and label.
-    pub(crate) fn new(key: Key, settings: &Settings, label: &Label) -> Self {
+    pub(crate) fn new(
+        key: Key,
+        settings: &Settings,
+        capability: &Capability,
+        label: &Label,
+    ) -> Self {
         Self {
             key,
-            times: HoldTimes::of(settings),
+            times: HoldTimes::of(settings, capability),
             mode: LockMode::Exclusive,
             share: None,
             is_fair: false,

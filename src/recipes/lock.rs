@@ -42,7 +42,14 @@ impl LockManager {
         let context = self.handle.context();
         Lock {
             handle: self.handle.clone(),
-            wish: key.map(|key| Wish::new(key, context.settings(), context.label())),
+            wish: key.map(|key| {
+                Wish::new(
+                    key,
+                    context.settings(),
+                    &context.capability(),
+                    context.label(),
+                )
+            }),
         }
     }
 }
@@ -434,6 +441,7 @@ impl Lock {
             lock_delay,
             max_hold,
             rest,
+            ..
         } = wish.times;
         if wish.fence.is_some() && capability.fencing != Fencing::Monotonic {
             return Err(Error::unsupported(

@@ -189,7 +189,12 @@ async fn a_store_with_smaller_tokens_gets_the_command_that_forgets_one_key() {
     for seen in [9, 1 << 50] {
         fence.raise(&key("a"), token(seen)).await.unwrap();
         let error = fence.raise(&key("a"), token(3)).await.unwrap_err();
-        let command = "kubectl annotate --overwrite -n shop leases.coordination.k8s.io prices leasehold/fence='{\"b\":5}'";
+        assert!(
+            error
+                .to_string()
+                .contains("kubectl annotate --overwrite --resource-version=")
+        );
+        let command = " -n shop leases.coordination.k8s.io prices leasehold/fence='{\"b\":5}'";
         assert!(error.to_string().ends_with(command), "{error}");
     }
 }

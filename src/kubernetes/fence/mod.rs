@@ -283,7 +283,12 @@ impl Fence for K8sFence {
                 Some(seen) if seen > token.number() => {
                     tokens.remove(key.as_str());
                     return Err(newer_holder(key, token, FencingToken::new(seen)?, || {
-                        forget(&self.path, &json!(tokens).to_string())
+                        let version = object["metadata"]["resourceVersion"].as_str();
+                        forget(
+                            &self.path,
+                            version.unwrap_or_default(),
+                            &json!(tokens).to_string(),
+                        )
                     }));
                 }
                 _ => {}
@@ -336,9 +341,9 @@ fn annotate(object: &mut Value, name: &str, text: &str) {
     annotations[name] = text.into();
 }
 
-/// The newest token of each key.
-/// The command that leaves the fences of the other keys at an object. No key has a quotation mark.
-fn forget(path: &str, others: &str) -> String {
+/// The command that leaves the fences of the other keys at an object, unless it was changed since.
+/// No key has a quotation mark.
+fn forget(path: &str, version: &str, others: &str) -> String {
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (group, place) = match parts[..] {
         ["apis", group, _, ref place @ ..] => (format!(".{group}"), place),
@@ -353,9 +358,12 @@ fn forget(path: &str, others: &str) -> String {
         [kind, name, ..] => (*kind, *name),
         _ => ("the object", path),
     };
-    format!("kubectl annotate --overwrite{space} {kind}{group} {name} {TOKENS}='{others}'")
+    format!(
+        "kubectl annotate --overwrite --resource-version={version}{space} {kind}{group} {name} {TOKENS}='{others}'"
+    )
 }
 
+/// The newest token of each key.
 fn tokens_of(object: &Value) -> Result<BTreeMap<String, u64>, Error> {
     match object["metadata"]["annotations"][TOKENS].as_str() {
         None => Ok(BTreeMap::new()),
