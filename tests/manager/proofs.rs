@@ -7,7 +7,8 @@ use crate::support::over::{Changes, Over};
 use crate::support::{ms, poll_once, secs};
 use leasehold::clock::{Clock, ClockKind, ManualClock};
 use leasehold::store::{
-    Acquired, Claim, Grant, GrantProof, Hint, MemoryStore, Renewed, Revoke, Revoked, Store,
+    Acquired, Capability, Claim, Grant, GrantProof, Hint, MemoryStore, Renewed, Revoke, Revoked,
+    Store,
 };
 use leasehold::{Error, ErrorKind, LockManager, Settings};
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ struct Road {
     travels: Duration,
     /// What is granted in place of what was asked for.
     grants: Option<Duration>,
+    /// The store has one TTL for all locks, and is asked for none.
+    has_one_ttl: bool,
     /// Renewals are answered by an acknowledgement that proves nothing.
     proves_nothing: bool,
     /// Whoever holds the lock releases it while a caller subscribes, and no wake-up comes of it.
@@ -54,6 +57,12 @@ impl Changes for Far {
 
     fn beneath(&self) -> &MemoryStore {
         &self.memory
+    }
+
+    fn capability(&self) -> Capability {
+        let mut capability = self.memory.capability();
+        capability.ttl_per_lock = !self.road.lock().has_one_ttl;
+        capability
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Acquired, Error> {
@@ -102,11 +111,15 @@ impl Changes for Far {
 }
 
 fn far() -> (Far, LockManager) {
+    on(Road::default())
+}
+
+fn on(road: Road) -> (Far, LockManager) {
     let clock = ManualClock::new();
     let store = Far {
         memory: MemoryStore::with_clock(clock.clone()),
         clock: clock.clone(),
-        road: Arc::default(),
+        road: Arc::new(Mutex::new(road)),
     };
     let locks = LockManager::builder(Over(store.clone()))
         .clock(clock)
@@ -174,6 +187,18 @@ async fn a_store_that_answers_more_than_was_asked_for_makes_no_lease_longer() {
     pass(&store, &locks, secs(4)).await;
     assert!(store.road.lock().renewals > 0);
     assert!(guard.remaining() <= usable(secs(10)));
+}
+
+/// The settings do not say which.
+#[tokio::test]
+async fn a_store_with_one_ttl_for_all_locks_says_how_long_a_lease_is() {
+    let (_store, locks) = on(Road {
+        grants: Some(secs(60)),
+        has_one_ttl: true,
+        ..Road::default()
+    });
+    let guard = locks.lock("a").acquire().await.unwrap();
+    assert_eq!(guard.remaining(), usable(secs(60)));
 }
 
 #[tokio::test]
