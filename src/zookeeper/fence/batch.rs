@@ -23,7 +23,8 @@ impl ZkBatch {
 
     /// Claims a name for what the batch does: a fire time of a schedule, the number of an order. If
     /// another batch has claimed it within the last `keep`, nothing is applied, and the error is
-    /// [`AlreadyApplied`](crate::fence::AlreadyApplied). A batch may claim several names.
+    /// [`AlreadyApplied`](crate::fence::AlreadyApplied). A batch may claim several names, but a
+    /// batch that claims one of them twice is refused.
     ///
     /// The name is text of your own, up to 1,000 bytes, and one for the key of the run's first
     /// lock: below another key it is another name. It is a node below the fence's, so each costs

@@ -3,8 +3,12 @@
 mod batch;
 mod names;
 mod once;
+#[cfg(all(test, feature = "testing"))]
+mod once_races;
 mod raise;
 mod record;
+#[cfg(all(test, feature = "testing"))]
+mod tree;
 mod write;
 
 use std::collections::HashMap;
@@ -79,8 +83,8 @@ pub struct ZkFence {
     store: ZooKeeperStore,
     /// What this fence has raised, by key.
     raised: Arc<Mutex<HashMap<Key, Raised>>>,
-    /// When old names were deleted from here, by key.
-    swept: Arc<Mutex<HashMap<Key, Stamp>>>,
+    /// When old names are deleted from here again, by key.
+    next_sweeps: Arc<Mutex<HashMap<Key, Stamp>>>,
     kept: Duration,
 }
 
@@ -91,7 +95,7 @@ impl ZkFence {
         Self {
             store: store.clone(),
             raised: Arc::default(),
-            swept: Arc::default(),
+            next_sweeps: Arc::default(),
             kept: KEPT,
         }
     }

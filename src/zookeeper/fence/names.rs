@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::once::Swept;
 use super::raise::Stop;
 use super::record::Record;
 use super::{TRIES, ZkFence, disturbed};
@@ -23,6 +24,8 @@ use crate::zookeeper::store::{Change, Fault, Refused};
 
 /// How often a client looks for old names of a key.
 const EVERY: Duration = Duration::from_secs(60 * 60);
+/// How soon it does so again after a time that did not suffice, or failed.
+const AGAIN: Duration = Duration::from_secs(60);
 /// For how long a caller waits for the deletion of old names. What is left is deleted the next
 /// time.
 const SWEEP: Duration = Duration::from_millis(200);
@@ -115,13 +118,18 @@ impl ZkFence {
         };
         let clock = self.store.clock();
         let now = clock.stamp();
-        let last = self.swept.lock().get(key).copied();
-        if last.is_some_and(|last| now.since(&last) < EVERY) {
-            return;
+        {
+            let mut next_sweeps = self.next_sweeps.lock();
+            let next = next_sweeps.get(key);
+            if next.is_some_and(|next| now.since(next).is_zero()) {
+                return;
+            }
+            next_sweeps.insert(key.clone(), now.plus(AGAIN));
         }
         match clock.timeout(SWEEP.min(left / 4), self.sweep(key)).await {
             Some(Ok(())) => {
-                self.swept.lock().insert(key.clone(), now);
+                let next = now.plus(EVERY);
+                self.next_sweeps.lock().insert(key.clone(), next);
             }
             Some(Err(error)) => {
                 tracing::debug!(target: "leasehold::zookeeper", %key, %error, "old names were not deleted")
@@ -161,10 +169,17 @@ impl ZkFence {
             match self.store.change(&changes).await {
                 Ok(()) => node.version = node.version.wrapping_add(1),
                 // Another client raises the fence, or deletes the same names.
-                Err(Refused::At(_, Fault::BadVersion | Fault::NoNode)) => break,
+                Err(Refused::At(_, Fault::BadVersion | Fault::NoNode)) => return Ok(()),
                 Err(refused) => return Err(refused.into_error("delete old names")),
             }
         }
-        self.sweep_once(&fence, &children).await
+        let swept = Swept {
+            key: key.clone(),
+            fence,
+            record,
+            version: node.version,
+        };
+        self.sweep_once(swept, &children);
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! A batch under the tokens of a run: one request, which checks each fence and each hold before it
 //! changes anything.
 
+use super::once::Over;
 use super::raise::Stop;
 use super::{TRIES, ZkBatch, ZkFence, disturbed, keys, names};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
@@ -27,10 +28,10 @@ impl ZkFence {
         commit: Option<&CommitPermit>,
         batch: &ZkBatch,
     ) -> Result<Applied, EffectError> {
-        let mut over = vec![None; batch.once.len()];
+        let mut over = Over::none_of(batch);
         for _ in 0..TRIES {
             let name = commit.map(|permit| permit.txn_id);
-            let request = self.request(locks, name, batch, &over).await?;
+            let request = self.request(locks, name, batch, &mut over).await?;
             if let Some(permit) = commit {
                 permit.sends();
             }
@@ -45,7 +46,7 @@ impl ZkFence {
                     if (request.once_at..request.batch_at).contains(&at) =>
                 {
                     let path = request.changes[at].parts().1;
-                    over[at - request.once_at] = self.over(path).await?;
+                    over.set(at - request.once_at, self.over(path).await?);
                 }
                 Err(refused) => return Err(request.error(refused)),
             }
@@ -59,7 +60,7 @@ impl ZkFence {
         locks: &[HeldKey],
         name: Option<TxnId>,
         batch: &ZkBatch,
-        over: &[Option<i32>],
+        over: &mut Over,
     ) -> Result<Request, EffectError> {
         let (mut changes, mut holds, mut named) = (Vec::new(), Vec::new(), None);
         let mut once = None;
@@ -78,6 +79,7 @@ impl ZkFence {
                 named = Some(node.map_err(EffectError::not_applied)?);
             }
             if once.is_none() {
+                over.under(raised.version);
                 once = Some(self.claims(&path, batch, over).await?);
             }
             changes.push(Change::Check {

@@ -1,6 +1,8 @@
 //! What a fence in the same ensemble needs from the store: its session, and the path of a hold's
 //! node.
 
+use std::sync::Arc;
+
 use super::drivers::{Change, LeaderTime, Node, Refused};
 use super::queue::claim_state::{ClaimState, NodeState};
 use super::queue::names;
@@ -18,6 +20,18 @@ impl ZooKeeperStore {
         &self.client.clock
     }
 
+    /// A clone that does not keep the session open.
+    pub(crate) fn passing(&self) -> Self {
+        let mut passing = self.clone();
+        passing.thread = Arc::default();
+        passing
+    }
+
+    /// Runs a task on the thread of the session, until the thread ends.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.client.runtime.spawn(task));
+    }
+
     /// The node of a key's fence. It stays when the lock is free.
     pub(crate) fn fence_path(&self, key: &Key) -> Result<String, Error> {
         Ok(format!(
@@ -29,7 +43,7 @@ impl ZooKeeperStore {
 
     /// The node of the hold with this token, if this store granted it.
     pub(crate) fn hold_path(&self, key: &Key, token: FencingToken) -> Option<String> {
-        let is_it = |state: &&std::sync::Arc<ClaimState>| match state.node() {
+        let is_it = |state: &&Arc<ClaimState>| match state.node() {
             NodeState::At(node) => {
                 node.is_granted && u64::try_from(node.czxid) == Ok(token.number())
             }

@@ -31,7 +31,7 @@ pub struct ZooKeeperStore {
     pub(super) client: Arc<ZooKeeperClient>,
     /// From the time-out of the first session: a store's capability does not change.
     heartbeat: Duration,
-    thread: Arc<Mutex<Option<SessionThread>>>,
+    pub(super) thread: Arc<Mutex<Option<SessionThread>>>,
 }
 
 impl ZooKeeperStore {
