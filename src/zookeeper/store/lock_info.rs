@@ -58,22 +58,26 @@ pub(crate) async fn inspect(
         if contenders.is_empty() {
             return Ok(None);
         }
-        let most = [LockInfo::MAX_LABELS, LockInfo::MAX_WAITERS];
-        if let Some(info) = of_contenders(session, path, key, &contenders, most).await? {
+        if let Some(info) = of_contenders(session, path, key, &contenders, true).await? {
             return Ok(Some(info));
         }
     }
 }
 
 /// The record of a key that is held or barred; `None` if its holder just left. For a barred key,
-/// `remaining` is the whole time of the barrier. Names so many holders and claims that wait.
+/// `remaining` is the whole time of the barrier. A look at one key names holders and claims that
+/// wait, and remembers their nodes.
 async fn of_contenders(
     session: &Session,
     path: &str,
     key: &Key,
     contenders: &[Contender],
-    [labels, waiters]: [usize; 2],
+    is_of_one_key: bool,
 ) -> Result<Option<LockInfo>, Error> {
+    let (labels, waiters) = match is_of_one_key {
+        true => (LockInfo::MAX_LABELS, LockInfo::MAX_WAITERS),
+        false => (0, 0),
+    };
     let held = holders(session, path, contenders).await;
     let held = held.map_err(|fault| fault.into_error(INSPECT))?.nodes;
     let (last, others) = match held.split_last() {
@@ -83,7 +87,7 @@ async fn of_contenders(
     let waiting = contenders[held.len()..].iter();
     let waiting = waiting.filter(|c| c.kind != Kind::Barrier);
     let queue = waiting.clone().count();
-    let read = |c, holds| record(session, path, c, holds, key);
+    let read = |c, holds| record(session, path, c, holds, key, is_of_one_key);
     let (last, others, waiting) = tokio::join!(
         read(last, true),
         join_all(others.iter().take(labels).map(|c| read(c, true))),
@@ -115,8 +119,9 @@ async fn record(
     contender: &Contender,
     holds: bool,
     key: &Key,
+    is_remembered: bool,
 ) -> Result<Option<LockInfo>, Error> {
-    let node = match session.records.find(path, &contender.name) {
+    let node = match session.records.find(path, contender, holds) {
         Some(node) => node,
         None => {
             let of = format!("{path}/{}", contender.name);
@@ -124,7 +129,9 @@ async fn record(
             let Some(node) = node.map_err(|fault| fault.into_error(INSPECT))? else {
                 return Ok(None);
             };
-            session.records.note(path, contender, holds, &node);
+            if is_remembered {
+                session.records.note(path, contender, holds, &node);
+            }
             node
         }
     };
@@ -209,7 +216,7 @@ pub(crate) async fn list(
         }
         let contenders = names::contenders(children)?;
         if let (Ok(key), false) = (Key::parse(&key), contenders.is_empty()) {
-            match of_contenders(session, &path, &key, &contenders, [0; 2]).await {
+            match of_contenders(session, &path, &key, &contenders, false).await {
                 Ok(record) => records.extend(record),
                 Err(error) if error.kind() == ErrorKind::Denied => hidden += 1,
                 Err(error) => return Err(error),
@@ -236,23 +243,64 @@ mod tests {
     use crate::model::holder::{Label, OwnerToken};
     use crate::store::{Claim, Store};
 
-    /// Each member of a hundred looks at all of them six times in a TTL.
-    #[tokio::test]
-    async fn a_look_at_a_queue_that_has_not_changed_reads_no_node() {
+    async fn world() -> (ManualClock, Arc<Scripted>, ZooKeeperStore) {
         let manual = ManualClock::new();
         let servers = Arc::new(Scripted::new(&Clock::from(manual.clone())));
         let access = Arc::new(Access(Arc::clone(&servers)));
-        let options = ZooKeeperOptions::parse("zookeeper://model").unwrap();
-        let store = ZooKeeperStore::simulated(options, manual.clone(), access).unwrap();
+        let options = ZooKeeperOptions::parse("zookeeper://model").expect("a URL");
+        let store = ZooKeeperStore::simulated(options, manual.clone(), access);
+        let store = store.expect("the options are in range");
         pass(&manual, Duration::from_secs(1)).await;
+        (manual, servers, store)
+    }
+
+    async fn joins(store: &ZooKeeperStore, mode: LockMode) -> Claim {
+        let owner = OwnerToken::generate().expect("an owner");
+        let label = Label::parse("a").expect("a label");
+        let key = Key::parse("k").expect("a key");
+        let mut claim = Claim::new(key, owner, label, Duration::from_secs(10));
+        claim.mode = mode;
+        let asked = store.acquire(&claim).await;
+        let _ = asked.expect("it joins the queue");
+        claim
+    }
+
+    /// A writer that holds writes its node when it becomes a reader.
+    #[tokio::test]
+    async fn a_writer_that_was_seen_as_it_waited_is_shown_as_the_reader_that_it_became() {
+        let (_manual, servers, store) = world().await;
+        let first = joins(&store, LockMode::Write).await;
+        joins(&store, LockMode::Write).await;
+        let look = async || store.inspect(&first.key).await.unwrap().unwrap();
+        assert_eq!(look().await.waiters.len(), 1);
+        store.withdraw(&first).await.unwrap();
+        assert_eq!(look().await.mode, Some(LockMode::Write));
+        *servers.data.lock() = b"a\nttl_millis=10000\nreads".to_vec();
+        assert_eq!(look().await.mode, Some(LockMode::Read));
+    }
+
+    /// A list of all keys would push out what looks at single keys need.
+    #[tokio::test]
+    async fn a_list_of_the_keys_remembers_no_node() {
+        let (_manual, servers, store) = world().await;
+        let key = joins(&store, LockMode::Read).await.key;
+        let session = store.client.session().await.unwrap();
+        let nodes = session.children_if_there("/k").await.unwrap();
+        let nodes = names::contenders(nodes).unwrap();
+        let listed = of_contenders(&session, "/k", &key, &nodes, false).await;
+        assert!(listed.unwrap().is_some());
+        servers.asked.lock().clear();
+        let _ = store.inspect(&key).await.unwrap().unwrap();
+        let asked = servers.asked.lock().clone();
+        assert_eq!(asked, ["sync", "children", "read"]);
+    }
+
+    /// Each member of a hundred looks at all of them six times in a TTL.
+    #[tokio::test]
+    async fn a_look_at_a_queue_that_has_not_changed_reads_no_node() {
+        let (_manual, servers, store) = world().await;
         let key = Key::parse("k").unwrap();
-        let joins = async || {
-            let (owner, label) = (OwnerToken::generate().unwrap(), Label::parse("a").unwrap());
-            let mut claim = Claim::new(key.clone(), owner, label, Duration::from_secs(10));
-            claim.mode = LockMode::Read;
-            let _ = store.acquire(&claim).await.unwrap();
-            claim
-        };
+        let joins = async || joins(&store, LockMode::Read).await;
         let looks = async || {
             servers.asked.lock().clear();
             let info = store.inspect(&key).await.unwrap().unwrap();

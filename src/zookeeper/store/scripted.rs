@@ -26,6 +26,8 @@ pub(super) struct Scripted {
     pub(super) list_takes: Duration,
     /// The contenders that exist, with their paths.
     pub(super) made: Mutex<Vec<String>>,
+    /// What each of their nodes contains.
+    pub(super) data: Mutex<Vec<u8>>,
     /// What lists show until a `sync`, where the server is behind.
     pub(super) behind: Mutex<Option<Vec<String>>>,
     /// What becomes of the first heartbeats of a barrier's session after its write; those after
@@ -50,6 +52,7 @@ impl Scripted {
             change_takes: Duration::ZERO,
             list_takes: Duration::ZERO,
             made: Mutex::default(),
+            data: Mutex::new(b"a".to_vec()),
             behind: Mutex::default(),
             beats: Mutex::default(),
             change: || Ok(()),
@@ -182,7 +185,7 @@ impl Driver for ScriptedSession {
         self.servers.asked.lock().push("read");
         let is_made = self.servers.made.lock().iter().any(|made| made == path);
         let node = is_made.then_some(Node {
-            data: b"a".to_vec(),
+            data: self.servers.data.lock().clone(),
             czxid: 1,
             owner: SESSION,
             version: 0,
