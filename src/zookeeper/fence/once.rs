@@ -9,7 +9,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::record::Record;
@@ -155,14 +154,14 @@ impl ZkFence {
         let now = self.store.leader_now().await?;
         let mut version = swept.version;
         for some in paths.chunks(AT_ONCE) {
-            let nodes = join_all(some.iter().map(|path| self.store.read(path))).await;
+            let nodes = self.store.read_all_now(some).await?;
             let mut changes = vec![Change::Set {
                 path: swept.fence.clone(),
                 data: swept.record.data(),
                 version: Some(version),
             }];
             for (path, node) in some.iter().zip(nodes) {
-                let Some(node) = node?.filter(|node| is_over(&node.data, now)) else {
+                let Some(node) = node.filter(|node| is_over(&node.data, now)) else {
                     continue;
                 };
                 let (path, version) = (path.clone(), Some(node.version));

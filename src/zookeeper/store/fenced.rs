@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
+
 use super::drivers::{Change, LeaderTime, Node, Refused};
 use super::queue::claim_state::{ClaimState, NodeState};
 use super::queue::names;
@@ -59,17 +61,26 @@ impl ZooKeeperStore {
 
     /// A node as the leader had it when this was called.
     pub(crate) async fn read_now(&self, path: &str) -> Result<Option<Node>, Error> {
-        let session = self.client.session().await?;
-        let synced = session.sync(path).await;
-        synced.map_err(|fault| fault.into_error(READ))?;
-        self.read(path).await
+        let mut nodes = self.read_all_now(&[path]).await?;
+        Ok(nodes.pop().flatten())
     }
 
-    /// A node as our server has it.
-    pub(crate) async fn read(&self, path: &str) -> Result<Option<Node>, Error> {
+    /// Nodes, each as the leader had it when this was called, or later. All in one session: the
+    /// server of the next one may be behind.
+    pub(crate) async fn read_all_now(
+        &self,
+        paths: &[impl AsRef<str>],
+    ) -> Result<Vec<Option<Node>>, Error> {
+        let Some(first) = paths.first() else {
+            return Ok(Vec::new());
+        };
         let session = self.client.session().await?;
-        let node = session.read_if_there(path).await;
-        node.map_err(|fault| fault.into_error(READ))
+        let read = async {
+            session.sync(first.as_ref()).await?;
+            let reads = paths.iter();
+            try_join_all(reads.map(|path| session.read_if_there(path.as_ref()))).await
+        };
+        read.await.map_err(|fault| fault.into_error(READ))
     }
 
     /// The leader's time now, about.
