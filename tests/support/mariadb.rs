@@ -72,6 +72,7 @@ impl MariaDb {
             .args(["--auth-root-authentication-method=normal"])
             .args(["--skip-name-resolve", "--innodb-log-file-size=8M"])
             .arg(format!("--datadir={}", self.data().display()))
+            .arg(self.tmpdir())
             .output()
             .expect("mariadb is installed (apt-get install mariadb-server)");
         assert!(made.status.success(), "{}", text(&made.stderr));
@@ -79,6 +80,11 @@ impl MariaDb {
 
     fn data(&self) -> PathBuf {
         self.folder.join("data")
+    }
+
+    /// A server that starts deletes the temporary tables of others in the same folder.
+    fn tmpdir(&self) -> String {
+        format!("--tmpdir={}", self.folder.display())
     }
 
     fn launch(&self) -> bool {
@@ -93,6 +99,7 @@ impl MariaDb {
             .args(["--max-connections=200", "--skip-name-resolve"])
             .arg(format!("--port={}", self.port))
             .arg(format!("--datadir={}", self.data().display()))
+            .arg(self.tmpdir())
             .arg(format!("--socket={}", self.folder.join("socket").display()))
             .arg(format!("--pid-file={}", self.folder.join("pid").display()))
             .args(&self.settings)
