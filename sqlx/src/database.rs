@@ -111,12 +111,13 @@ pub trait Dialect: Database {
     /// Deletes old names. A failure is of no harm: another commit does it.
     fn sweep(pool: Pool<Self>) -> impl Future<Output = ()> + Send;
 
-    /// Fails if the fence of this database may not be called over this connection of a pool.
+    /// Fails if the fence of this database may not be called over this connection of a pool. False:
+    /// not over this one, and perhaps over another one.
     fn trust(
         _pool: &Pool<Self>,
         _connection: &mut Self::Connection,
-    ) -> impl Future<Output = sqlx::Result<()>> + Send {
-        async { Ok(()) }
+    ) -> impl Future<Output = sqlx::Result<bool>> + Send {
+        async { Ok(true) }
     }
 }
 

@@ -33,9 +33,9 @@ const SWEEP_EVERY: u32 = 64;
 /// [`Resolve`].
 ///
 /// A connection goes back to the pool only after its transaction has ended and every answer has
-/// come; any other one is closed. What the work leaves in its session (`SET`, advisory locks,
-/// temporary tables) stays there, as after every transaction of sqlx: `after_release` of the pool
-/// is the place to reset it.
+/// come; any other one is closed. So is one on MariaDB that a `USE` has left in another database.
+/// What the work leaves in its session (`SET`, advisory locks, temporary tables) stays there, as
+/// after every transaction of sqlx: `after_release` of the pool is the place to reset it.
 ///
 /// # What is not promised
 ///

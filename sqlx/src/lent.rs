@@ -13,9 +13,16 @@ pub(crate) struct Lent<DB: Database>(Option<PoolConnection<DB>>);
 
 impl<DB: SqlxDatabase> Lent<DB> {
     pub(crate) async fn by(pool: &Pool<DB>) -> sqlx::Result<Self> {
-        let mut lent = Self(Some(pool.acquire().await?));
-        DB::trust(pool, &mut lent).await?;
-        Ok(lent)
+        // All of them may have to be closed, and then there is a new one.
+        for _ in 0..=pool.options().get_max_connections() {
+            let mut lent = Self(Some(pool.acquire().await?));
+            if DB::trust(pool, &mut lent).await? {
+                return Ok(lent);
+            }
+        }
+        Err(sqlx::Error::Configuration(
+            "each connection of the pool is in another database than its URL names; leave USE out of after_connect and before_acquire".into(),
+        ))
     }
 }
 

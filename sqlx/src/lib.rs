@@ -37,7 +37,7 @@
 //!
 //! | database | feature | what orders a commit and the next holder | who compares the commit with the end of the lease |
 //! |---|---|---|---|
-//! | MariaDB 10.5, MySQL 8.0.16 and newer | `mysql` | the fence's row, locked to the end of the transaction | the server, in the request that has `COMMIT` at its end |
+//! | MariaDB 10.5, MySQL 8.0.16 and newer | `mysql` | the fence's row, locked to the end of the transaction | the server, when it begins the last statement before `COMMIT`, in one request with it |
 //! | PostgreSQL 13 and newer | `postgres` | the fence's row, locked to the end of the transaction | the server, inside of `COMMIT` |
 //! | SQLite 3.24 and newer | `sqlite` | one writer at a time | this process, inside of `COMMIT` |
 //!
@@ -60,7 +60,7 @@
 //! | `COMMIT` is answered | `Committed`, with the proof `Fenced` |
 //! | `COMMIT` is not answered | resolved in time: `Committed` or `RolledBack`; otherwise `InDoubt` |
 //! | PostgreSQL has standbys to wait for, and they are not seen to have the commit | `InDoubt` |
-//! | a statement of yours was `COMMIT` or `ROLLBACK` | SQLite: `RolledBack`. PostgreSQL: `InDoubt`, because what follows it is not fenced; the transaction itself is not applied, and if no answer to the commit comes, that is what is resolved. MariaDB: after `ROLLBACK` nothing is written any more, `RolledBack`; for `COMMIT` see the next row |
+//! | a statement of yours was `COMMIT` or `ROLLBACK` | SQLite: `RolledBack`. PostgreSQL: `InDoubt`, because what follows it is not fenced; the transaction itself is not applied, and if no answer to the commit comes, that is what is resolved. MariaDB: after `ROLLBACK` nothing is written any more, `RolledBack`, unless the work asks for it (`ROLLBACK AND CHAIN`, `START TRANSACTION READ WRITE`, `SET TRANSACTION READ WRITE`, `completion_type`): what it commits itself then is applied and not fenced; for `COMMIT` see the next row |
 //! | MariaDB: a statement of yours committed (`COMMIT`, `BEGIN`, DDL, `LOCK TABLES`, `ANALYZE`, `SET autocommit`) | `InDoubt`; [`Resolve`](leasehold::fence::Resolve) reports that a part is applied |
 //! | MariaDB: a deadlock ended the transaction | `RolledBack`, also if your work goes on after it |
 //!

@@ -56,3 +56,11 @@ pub trait Once {
 /// How long a name is kept at most.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// No less than asked: the database counts whole seconds, so its clock is behind by up to one.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) fn whole_seconds(keep: Duration) -> i64 {
+    let keep = keep.min(LONGEST_KEEP);
+    let behind = i64::from(!keep.is_zero());
+    i64::try_from(keep.as_millis().div_ceil(1000)).unwrap_or(i64::MAX - behind) + behind
+}

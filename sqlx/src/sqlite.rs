@@ -17,7 +17,7 @@ use sqlx::{
 use crate::database::{At, Dialect, Run, Stop};
 use crate::fence::SqlxFence;
 use crate::lent::Lent;
-use crate::once::{LONGEST_KEEP, Once};
+use crate::once::{Once, whole_seconds};
 
 /// What a connection commits.
 mod may {
@@ -250,10 +250,8 @@ fn failed(what: &str, error: sqlx::Error) -> Error {
 
 impl Once for Transaction<'_, Sqlite> {
     async fn once(&mut self, name: &str, keep: Duration) -> sqlx::Result<bool> {
-        // Whole seconds, and no less than asked.
-        let keep = keep.min(LONGEST_KEEP).as_millis().div_ceil(1000);
-        let keep = i64::try_from(keep).unwrap_or(i64::MAX);
-        let once = sqlx::query(sqlite::ONCE).bind(name).bind(keep);
+        let once = sqlx::query(sqlite::ONCE).bind(name);
+        let once = once.bind(whole_seconds(keep));
         Ok(once.execute(&mut **self).await?.rows_affected() == 1)
     }
 }

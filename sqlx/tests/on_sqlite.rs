@@ -210,7 +210,16 @@ async fn a_name_is_free_again_when_its_time_is_over_and_deleted_then() {
         tx.commit().await.expect("committed");
         is_new.expect("a claim")
     };
+    let now = "SELECT (julianday('now') - 2440587.5) * 86400.0";
+    let now = sqlx::query_scalar::<_, f64>(now).fetch_one(&bank.pool);
+    let now = now.await.expect("the time");
     assert!(claimed("a@1", 60).await);
+    let until = "SELECT CAST(until AS REAL) FROM leasehold_once WHERE name = 'a@1'";
+    let until = sqlx::query_scalar::<_, f64>(until).fetch_one(&bank.pool);
+    assert!(
+        until.await.expect("a row") >= now + 60.0,
+        "no less than asked"
+    );
     assert!(!claimed("a@1", 60).await, "it was done");
     assert!(claimed("a@2", 0).await, "another name");
     assert!(claimed("a@2", 0).await, "its time is over");

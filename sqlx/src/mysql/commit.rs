@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::BoxError;
 use leasehold::fence::in_run::{LATE, patience};
-use leasehold::fence::sql::mysql::{BEGIN, ENTER, IS_DURABLE, LIMIT, MARK, NOW, SEAL, WITNESS};
+use leasehold::fence::sql::mysql::{ENTER, IS_DURABLE, LIMIT, MARK, NOW, SEAL, WITNESS};
 use leasehold::fence::sql::{Phase, Verdict, mysql};
 use leasehold::run::EffectError;
 use sqlx::{MySql, Row, Transaction};
@@ -19,11 +19,11 @@ const AFTER_THE_LEASE: Duration = Duration::from_secs(1);
 /// How often the fence is entered: once more after it was raised, if it had a smaller token.
 const ENTERS: u32 = 2;
 
-/// Of the answers to the last request: that of the second statement of the seal.
-const SEALED: usize = 1;
+/// Of the answers to the last request: that of the third statement of the seal.
+const SEALED: usize = 2;
 
-/// How many answers the last request has: two to the seal, and one to `COMMIT`.
-const COMMITTED: usize = 3;
+/// How many answers the last request has: three to the seal, and one to `COMMIT`.
+const COMMITTED: usize = 4;
 
 /// The end of the lease by the server's clock, in microseconds since 1970: early, by the time of
 /// the answer.
@@ -112,7 +112,8 @@ async fn raise_first(transaction: &mut Transaction<'_, MySql>, run: &Run<'_>) ->
             return Err(Stop::Known(EffectError::Fenced { seen: Some(seen) }));
         }
     }
-    let begun = ask(transaction, BEGIN).await.rows();
+    // Not `BEGIN`, which keeps the settings of the session.
+    let begun = ask(transaction, "START TRANSACTION").await.rows();
     begun.map(drop).map_err(Stop::not_applied)
 }
 
@@ -139,14 +140,17 @@ pub(super) async fn witness(
 }
 
 /// Seals the transaction and commits it, in one request: a `COMMIT` behind a seal that fails is not
-/// executed, and the server compares the time when it executes the request, however late that is.
+/// executed, and the server compares the time when it begins the seal, however late that is. A seal
+/// that waits after that, for `FLUSH TABLES WITH READ LOCK`, passes; the fence's row still orders
+/// it.
 pub(super) async fn commit(
     mut transaction: Transaction<'_, MySql>,
     until: Until,
     run: &Run<'_>,
 ) -> Result<(), Stop> {
     let name = run.permit.txn_id.to_string();
-    let seal = filled(SEAL, &[Value::Number(until.0), Value::Text(&name)]);
+    let name = Value::Text(&name);
+    let seal = filled(SEAL, &[name, Value::Number(until.0), name]);
     let end = format!("{seal}; COMMIT");
     let asked = ask(&mut transaction, &end);
     let Some(answers) = run.clock.timeout(patience(run.left()), asked).await else {

@@ -23,6 +23,10 @@ pub(super) fn is_transient(error: &sqlx::Error) -> bool {
 
 /// The error of a call that can be repeated.
 pub(super) fn into_error(what: &str, error: sqlx::Error) -> Error {
+    if matches!(error, sqlx::Error::Configuration(_)) {
+        let text = format!("the pool is not one for a fence: call={what}; {error}");
+        return Error::new(ErrorKind::Invalid, text);
+    }
     let Some(number) = number(&error) else {
         let text = format!("the database did not answer: call={what}; try again");
         return Error::new(ErrorKind::Unavailable, text).because(error);

@@ -8,7 +8,7 @@ use super::text::{Value, ask, filled, letters};
 use crate::lent::Lent;
 
 /// Ends the connections that have a transaction open under a token of `key` below `below` whose
-/// lease is over. One that may not be ended, another user's, is left to its time-out.
+/// lease is over. Another user's is left to its time-out.
 pub(super) async fn end(pool: &MySqlPool, key: &Key, below: i64) -> sqlx::Result<()> {
     let mut connection = Lent::by(pool).await?;
     let (key, below) = (Value::Text(key.as_str()), Value::Number(below));
@@ -19,11 +19,18 @@ pub(super) async fn end(pool: &MySqlPool, key: &Key, below: i64) -> sqlx::Result
         let name: (String, u64) = (letters(&row, "txn_id")?, row.try_get("conn")?);
         seen.push(name);
     }
+    let own = ask(&mut connection, mysql::OWN).await.rows()?;
+    let own: Vec<u64> = own
+        .iter()
+        .map(|row| row.try_get("conn"))
+        .collect::<Result<_, _>>()?;
     for name in &seen {
-        if seen.iter().filter(|other| *other == name).count() == 1 {
+        let is_open = seen.iter().filter(|other| *other == name).count() == 1;
+        // Whoever may write the row may write any number.
+        if is_open && own.contains(&name.1) {
             let id = i64::try_from(name.1).unwrap_or(i64::MAX);
             let kill = filled(mysql::KILL, &[Value::Number(id)]);
-            // 1094: it has ended. 1095: it is another user's.
+            // 1094: it has ended.
             let _ = ask(&mut connection, &kill).await;
         }
     }

@@ -5,6 +5,7 @@
 
 mod commit;
 mod fault;
+mod home;
 mod hung;
 mod schema;
 mod sweep;
@@ -21,9 +22,9 @@ use sqlx::{MySql, MySqlConnection, MySqlPool, Row, Transaction};
 
 use crate::database::{At, Dialect, Run, Stop};
 use crate::lent::Lent;
-use crate::once::{LONGEST_KEEP, Once};
+use crate::once::{Once, whole_seconds};
 use commit::Until;
-use text::{Value, ask, filled, number};
+use text::{UNWAIT, Value, WAIT, ask, filled, number};
 
 /// The pause before a call is repeated that a deadlock ended without an effect.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -88,7 +89,7 @@ impl Dialect for MySql {
         let below = token + 1;
         let answer = at.alone("resolve a commit", &first.key, below, &request, |rows| {
             let answer = Answer::of(rows)?;
-            let end = if answer.is_known(token) {
+            let end = if answer.is_known(&name) {
                 COMMIT
             } else {
                 ROLLBACK
@@ -98,7 +99,7 @@ impl Dialect for MySql {
         let answer = answer.await?;
         match answer.state {
             _ if !answer.is_durable => Err(fault::not_durable()),
-            _ if !answer.is_known(token) => Err(too_old(doubt)),
+            _ if !answer.is_known(&name) => Err(too_old(doubt)),
             0 => Ok(Resolution::NotApplied),
             1 => Ok(Resolution::Applied),
             _ => Err(partly_applied(doubt)),
@@ -108,13 +109,17 @@ impl Dialect for MySql {
     async fn sweep(pool: MySqlPool) {
         sweep::sweep(pool).await;
     }
+
+    async fn trust(pool: &MySqlPool, connection: &mut MySqlConnection) -> sqlx::Result<bool> {
+        home::is_home(pool, connection).await
+    }
 }
 
 /// What the resolver reads.
 struct Answer {
     state: i64,
     asked: i64,
-    swept: Option<i64>,
+    swept: Option<String>,
     is_durable: bool,
 }
 
@@ -126,25 +131,20 @@ impl Answer {
         Ok(Self {
             state: row.try_get("state")?,
             asked: row.try_get("asked")?,
-            swept: row.try_get("swept")?,
+            swept: row.try_get_unchecked("swept")?,
             is_durable: durable.try_get::<i64, _>(0)? == 1,
         })
     }
 
     /// A name that this question claimed as void may be one that was deleted.
-    fn is_known(&self, token: i64) -> bool {
+    fn is_known(&self, name: &str) -> bool {
         let is_new = self.state == 0 && self.asked == 1;
-        !(is_new && self.swept.is_some_and(|swept| swept >= token))
+        !(is_new && self.swept.as_deref().is_some_and(|swept| swept >= name))
     }
 }
 
 const COMMIT: &str = "COMMIT";
 const ROLLBACK: &str = "ROLLBACK";
-
-/// How long a transaction of the fence's own waits for each row: a second.
-const WAIT: &str = "SET @leasehold_wait = @@SESSION.innodb_lock_wait_timeout; \
-     SET SESSION innodb_lock_wait_timeout = 1";
-const UNWAIT: &str = "SET SESSION innodb_lock_wait_timeout = @leasehold_wait";
 
 /// Raises the fence, in a transaction of its own.
 fn raise_text(key: &Key, token: FencingToken) -> String {
@@ -226,14 +226,22 @@ impl At<'_, MySql> {
     }
 }
 
+/// In bytes. Without a strict `sql_mode` the server cuts a longer one, and takes it for another.
+const LONGEST_NAME: usize = 1000;
+
 impl Once for Transaction<'_, MySql> {
     async fn once(&mut self, name: &str, keep: Duration) -> sqlx::Result<bool> {
+        if name.len() > LONGEST_NAME {
+            let text = format!(
+                "the name is too long: bytes={}; use at most {LONGEST_NAME}",
+                name.len()
+            );
+            return Err(sqlx::Error::Encode(text.into()));
+        }
         let claim = sqlx::query(mysql::ONCE).bind(name);
         claim.execute(&mut **self).await?;
-        // Whole seconds, and no less than asked.
-        let keep = keep.min(LONGEST_KEEP).as_millis().div_ceil(1000);
-        let keep = i64::try_from(keep).unwrap_or(i64::MAX);
-        let until = sqlx::query(mysql::ONCE_UNTIL).bind(keep).bind(name);
+        let until = sqlx::query(mysql::ONCE_UNTIL).bind(whole_seconds(keep));
+        let until = until.bind(name);
         Ok(until.execute(&mut **self).await?.rows_affected() == 1)
     }
 }

@@ -16,7 +16,8 @@ const REFUSED: &str = "START TRANSACTION; \
 
 /// How many of the tables are InnoDB's.
 const OF_INNODB: &str = "SELECT COUNT(*) FROM information_schema.tables \
-     WHERE table_schema = DATABASE() AND table_name LIKE 'leasehold\\_%' AND engine = 'InnoDB'";
+     WHERE table_schema = DATABASE() AND engine = 'InnoDB' AND table_name IN ('leasehold_fence', \
+     'leasehold_txn', 'leasehold_swept', 'leasehold_once', 'leasehold_meta')";
 
 const TABLES: i64 = 5;
 

@@ -9,6 +9,11 @@ use leasehold::FencingToken;
 use sqlx::mysql::MySqlRow;
 use sqlx::{Either, Executor, MySqlConnection, Row};
 
+/// How long a transaction of the fence's own waits for each row: a second.
+pub(super) const WAIT: &str = "SET @leasehold_wait = @@SESSION.innodb_lock_wait_timeout; \
+     SET SESSION innodb_lock_wait_timeout = 1";
+pub(super) const UNWAIT: &str = "SET SESSION innodb_lock_wait_timeout = @leasehold_wait";
+
 /// A value in a statement.
 #[derive(Clone, Copy)]
 pub(super) enum Value<'a> {

@@ -138,8 +138,8 @@ impl Dialect for Postgres {
         let _ = swept.await;
     }
 
-    async fn trust(pool: &PgPool, connection: &mut PgConnection) -> sqlx::Result<()> {
-        trust::trust(pool, connection).await
+    async fn trust(pool: &PgPool, connection: &mut PgConnection) -> sqlx::Result<bool> {
+        trust::trust(pool, connection).await.map(|()| true)
     }
 }
 

@@ -88,6 +88,32 @@ async fn the_server_ends_the_transaction_of_a_holder_that_hangs() {
     assert_eq!(bank.cents().await, 1000);
 }
 
+/// Whoever may write the row of a commit writes the number of any connection.
+#[tokio::test]
+async fn a_privileged_user_ends_no_connection_of_another_user() {
+    let bank = MyBank::open(2).await;
+    bank.fence.raise(&key("a"), token(1)).await.expect("raised");
+    let mut other = bank.pool.acquire().await.expect("a connection");
+    let mut open = bank.pool.begin().await.expect("begun");
+    let id = sqlx::query_scalar::<_, u64>("SELECT CONNECTION_ID()");
+    let id = id.fetch_one(&mut *other).await.expect("an id");
+    let lie = format!(
+        "INSERT INTO leasehold_txn (txn_id, lock_key, token, state, until, conn, at) \
+         SELECT 'x', 'a', MAX(token), 2, 0, {id}, UTC_TIMESTAMP(6) FROM leasehold_fence \
+         WHERE lock_key = 'a' LOCK IN SHARE MODE"
+    );
+    open.execute(&*lie).await.expect("a row");
+    let root = pool(&bank.server.url("root", &bank.database), 2).await;
+    let root = SqlxFence::new(root).expect("clocks");
+    let root = root.wait(Duration::from_millis(2_500));
+    let early = root.raise(&key("a"), token(2)).await;
+    let early = early.expect_err("a transaction is open");
+    assert_eq!(early.kind(), ErrorKind::Unavailable, "{early}");
+    let lives = other.execute("DO 1").await;
+    lives.expect("nobody ended it");
+    open.rollback().await.expect("rolled back");
+}
+
 /// At every isolation level: a newer holder waits for it all the same.
 #[tokio::test]
 async fn nobody_ends_the_connection_of_a_holder_whose_lease_is_live() {

@@ -13,6 +13,8 @@ mod cuts;
 mod ends;
 mod fence;
 mod hung;
+mod names;
+mod session;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,9 +29,15 @@ pub const RAISE: &str = "INSERT INTO leasehold_fence (lock_key, token) VALUES (?
 /// The fence of a key: (key). After [`RAISE`] a larger token than one's own is a newer holder's.
 pub const SEEN: &str = "SELECT token FROM leasehold_fence WHERE lock_key = ?";
 
-/// Begins the transaction. Two statements. A deadlock (1213) rolls back everything *and frees the
-/// fence's row*: with `autocommit` each later statement of the work would be committed by itself.
-pub const BEGIN: &str = "SET autocommit = 0; START TRANSACTION";
+/// Begins the transaction. Three statements; [`END`] takes the settings back. Once: after a
+/// `ROLLBACK` of yours send `START TRANSACTION` alone. A deadlock (1213) rolls back everything *and
+/// frees the fence's row*: with `autocommit` each later statement of the work would be committed by
+/// itself. And with `completion_type` a `ROLLBACK` of the work would begin a transaction that may
+/// write.
+pub const BEGIN: &str = "SET @leasehold_autocommit = @@SESSION.autocommit, \
+     @leasehold_completion = @@SESSION.completion_type, @leasehold_read_only = \
+     /*M! @@SESSION.tx_read_only */ /*!80000 @@SESSION.transaction_read_only */; \
+     SET SESSION autocommit = 0, SESSION completion_type = 0; START TRANSACTION";
 
 /// Enters the fence of a key, and claims the name of the commit: (txn_id, key, token, token, what
 /// is left of the lease in microseconds, key). Once for each key, in order of bytes, directly after
@@ -55,7 +61,8 @@ pub const ENTER_EXCLUSIVE: &str =
 
 /// After the last [`ENTER`], before the work. Two statements. What ends a transaction ends its
 /// savepoints: DDL, `BEGIN`, `COMMIT`, a deadlock, another connection. And where the work ends the
-/// transaction, what it sends next cannot write.
+/// transaction, what it sends next cannot write, unless it asks for that: `ROLLBACK AND CHAIN`,
+/// `START TRANSACTION READ WRITE`, `SET TRANSACTION READ WRITE`.
 pub const MARK: &str = "SAVEPOINT leasehold_work; SET SESSION TRANSACTION READ ONLY";
 
 /// The server's clock, in microseconds since 1970. Ask after [`MARK`], and add what is left of the
@@ -66,19 +73,28 @@ pub const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMES
 /// `ROLLBACK`. With any error (1305), or without an answer: close the connection and resolve.
 pub const WITNESS: &str = "ROLLBACK TO SAVEPOINT leasehold_work";
 
-/// The last statements before `COMMIT`, in one request with it: (the end of the lease by the
-/// server's clock, txn_id). Two statements. The first fails with 1305 if the transaction that
-/// entered is over, the second with 4025 (MySQL: 3819) if the lease is, or if the clock was set
-/// back behind [`ENTER`]. The second changes a row for each key; where it does not, the work has
-/// left the database (`USE`), and the commit is in doubt.
+/// The last statements before `COMMIT`, in one request with it: (txn_id, the end of the lease by
+/// the server's clock, txn_id). Three statements. The first fails with 1305 if the transaction that
+/// entered is over, the third with 4025 (MySQL: 3819) if the lease is, if the clock was set back
+/// behind [`ENTER`], or if names as old as this one were deleted. The third changes a row for each
+/// key; where it does not, the work has left the database (`USE`), and the commit is in doubt.
+///
+/// It compares the time at which it begins: where it waits (`FLUSH TABLES WITH READ LOCK`), it
+/// passes after the lease, and only the fence's row orders the commit.
+///
+/// The second locks nothing: what was deleted before [`ENTER`] is in every snapshot since.
 pub const SEAL: &str = "RELEASE SAVEPOINT leasehold_work; \
+     SELECT EXISTS (SELECT 1 FROM leasehold_txn v JOIN leasehold_swept s \
+     ON s.lock_key = v.lock_key AND s.name >= v.txn_id WHERE v.txn_id = ?) INTO @leasehold_old; \
      /*M! SET STATEMENT check_constraint_checks = 1 FOR */ \
-     UPDATE leasehold_txn SET state = IF(UTC_TIMESTAMP(6) >= at \
-     AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) <= ?, 1, 9) WHERE txn_id = ?";
+     UPDATE leasehold_txn SET state = IF(@leasehold_old, 7, IF(UTC_TIMESTAMP(6) >= at \
+     AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) <= ?, 1, 9)) WHERE txn_id = ?";
 
-/// After the answer to `COMMIT` or `ROLLBACK`, and never before: it commits what is open. Two
-/// statements. After anything else, close the connection.
-pub const END: &str = "SET autocommit = 1; SET SESSION TRANSACTION READ WRITE";
+/// After the answer to `COMMIT` or `ROLLBACK`, and never before: it may commit what is open. After
+/// anything else, close the connection.
+pub const END: &str = "SET SESSION autocommit = @leasehold_autocommit, \
+     SESSION completion_type = @leasehold_completion, SESSION \
+     /*M! tx_read_only */ /*!80000 transaction_read_only */ = @leasehold_read_only";
 
 /// How long the server keeps the transaction of a client that hangs: (seconds, three times): what
 /// is left of the lease and a second. Before [`ENTER`]. Two statements; [`UNLIMIT`] takes it back.
@@ -103,17 +119,24 @@ pub const HUNG: &str = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED; START 
      SELECT txn_id, conn FROM leasehold_txn WHERE lock_key = ? AND token < ? AND state = 2; COMMIT";
 
 /// Ends a connection of [`HUNG`]: (conn). One's own user's without a privilege, others' with
-/// `CONNECTION_ADMIN` (MariaDB: `CONNECTION ADMIN`). No holder enters by it: a raise still waits
-/// for the row.
+/// `CONNECTION_ADMIN` (MariaDB: `CONNECTION ADMIN`): so check first that it is one of [`OWN`],
+/// because whoever may write the row may write any number. No holder enters by it: a raise still
+/// waits for the row.
 pub const KILL: &str = "KILL CONNECTION ?";
 
+/// The connections of one's own user, as (conn). Needs no privilege.
+pub const OWN: &str = "SELECT CAST(o.id AS UNSIGNED) AS conn FROM information_schema.processlist o \
+     JOIN information_schema.processlist me ON me.user = o.user WHERE me.id = CONNECTION_ID()";
+
 /// Between [`MARK`] and [`SEAL`]: claims a name of your own for what this transaction does once,
-/// with [`ONCE_UNTIL`] behind it: (name). Up to 1,000 bytes.
+/// with [`ONCE_UNTIL`] behind it: (name). Up to 1,000 bytes: refuse a longer one yourself, because
+/// without a strict `sql_mode` the server cuts it.
 pub const ONCE: &str = "INSERT INTO leasehold_once (name, until) VALUES (?, 0) \
      ON DUPLICATE KEY UPDATE until = until";
 
-/// After [`ONCE`]: (how long the name is kept, in seconds, name). If it found no row, it was done:
-/// change nothing.
+/// After [`ONCE`]: (how long the name is kept, in seconds, name). The clock counts whole seconds:
+/// add one, so that the name is not free too early. If it found no row, it was done: change
+/// nothing.
 pub const ONCE_UNTIL: &str = "UPDATE leasehold_once SET until = UNIX_TIMESTAMP() + ? \
      WHERE name = ? AND until <= UNIX_TIMESTAMP()";
 
@@ -126,35 +149,42 @@ pub const VOID: &str = "INSERT INTO leasehold_txn \
 
 /// What became of a commit, after [`VOID`], as (state, asked, swept): (key, txn_id, key). It is
 /// true once `COMMIT` is answered. State 1: it is applied. 0: it is not, and never will be; but if
-/// `asked` is 1 and `swept` at least the token, send `ROLLBACK`: its name was deleted, and it can
+/// `asked` is 1 and `swept` at least the txn_id, send `ROLLBACK`: its name was deleted, and it can
 /// never be known. 2: a statement of the work committed a part.
 pub const RESOLVE: &str = "SELECT state, asked, \
-     (SELECT s.token FROM leasehold_swept s WHERE s.lock_key = ? LOCK IN SHARE MODE) AS swept \
+     (SELECT s.name FROM leasehold_swept s WHERE s.lock_key = ? LOCK IN SHARE MODE) AS swept \
      FROM leasehold_txn WHERE txn_id = ? AND lock_key = ? FOR UPDATE";
 
 /// Whose turn it is to delete old names: if it changes a row, yours. At most hourly. Nobody else
-/// deletes them: send it after every 64th commit, say, in one transaction with what follows, and
-/// with [`SWEEP_ONCE`].
+/// deletes them: send it after every 64th commit, say, in one transaction with what follows up to
+/// [`SWEEP_ON`], with a short `innodb_lock_wait_timeout`.
 pub const SWEEP: &str = "UPDATE leasehold_meta SET swept_at = UTC_TIMESTAMP() \
      WHERE swept_at <= UTC_TIMESTAMP() - INTERVAL 1 HOUR";
 
-/// After [`SWEEP`]: the names that are older than `names_kept_s` and whose holders are gone, up to
-/// 1,000, as (txn_id, lock_key, token). For each of them delete the row, and then write the largest
-/// token of each key with [`SWEPT`], in this order.
-pub const OLD: &str = "SELECT v.txn_id, v.lock_key, v.token FROM leasehold_txn v \
-     JOIN leasehold_fence f ON f.lock_key = v.lock_key, leasehold_meta m \
+/// After [`SWEEP`]: the names that are older than `names_kept_s`, up to [`OLD_AT_ONCE`], as
+/// (txn_id, lock_key), in order of txn_id. They say themselves that they are old, so a name of now
+/// is larger. For each of them delete the row, and then write the largest of each key with
+/// [`SWEPT`], in this order.
+pub const OLD: &str = "SELECT v.txn_id, v.lock_key FROM leasehold_txn v, leasehold_meta m \
      WHERE v.txn_id < LOWER(LPAD(HEX((UNIX_TIMESTAMP() - m.names_kept_s) * 1000), 12, '0')) \
-     AND v.at <= UTC_TIMESTAMP() - INTERVAL m.names_kept_s SECOND AND f.token > v.token \
+     AND v.at <= UTC_TIMESTAMP() - INTERVAL m.names_kept_s SECOND \
      ORDER BY v.txn_id LIMIT 1000";
+
+/// How many names [`OLD`] answers at most.
+pub const OLD_AT_ONCE: usize = 1000;
 
 /// The name of a commit was deleted: (txn_id, key).
 pub const DELETE: &str = "DELETE FROM leasehold_txn WHERE txn_id = ? AND lock_key = ?";
 
-/// The largest token of a key of which a name was deleted: (key, token, token).
-pub const SWEPT: &str = "INSERT INTO leasehold_swept (lock_key, token) VALUES (?, ?) \
-     ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)";
+/// The largest name of a key that was deleted: (key, txn_id, txn_id).
+pub const SWEPT: &str = "INSERT INTO leasehold_swept (lock_key, name) VALUES (?, ?) \
+     ON DUPLICATE KEY UPDATE name = GREATEST(name, ?)";
 
-/// Deletes the names of [`ONCE`] whose time is over.
+/// After as many as [`OLD_AT_ONCE`]: the next sweep goes on, and waits no hour.
+pub const SWEEP_ON: &str = "UPDATE leasehold_meta SET swept_at = '1970-01-02'";
+
+/// Deletes the names of [`ONCE`] whose time is over. In a transaction of its own, if it was one's
+/// turn, with a short `innodb_lock_wait_timeout`: it waits for transactions of the user's.
 pub const SWEEP_ONCE: &str = "DELETE FROM leasehold_once WHERE until <= UNIX_TIMESTAMP()";
 
 /// Decides what an error of a transaction proves. `number` is the server's number of the error

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS leasehold_fence (
 -- the first key, in order of bytes.
 -- state: 0 void: not applied, and never will be. 1 applied. 2 entered: only a reader of uncommitted
 --   rows sees it, unless a statement of the work committed (DDL, BEGIN, COMMIT): then a part is
---   applied, and the row says so. 8 and 9 cannot be stored: they turn a refusal into an error, so
+--   applied, and the row says so. 7, 8 and 9 cannot be stored: they turn a refusal into an error, so
 --   that what was sent behind it in the same request is not executed.
 -- until: a time after the end of the lease, by this server's clock, in microseconds since 1970.
 -- conn: the connection, so that a newer holder can end it.
@@ -26,13 +26,14 @@ CREATE TABLE IF NOT EXISTS leasehold_txn (
   at DATETIME(6) NOT NULL,
   PRIMARY KEY (txn_id, lock_key),
   KEY leasehold_of_key (lock_key, token),
+  CONSTRAINT leasehold_name_is_too_old CHECK (state <> 7),
   CONSTRAINT leasehold_newer_holder CHECK (state <> 8),
   CONSTRAINT leasehold_lease_is_over CHECK (state <> 9)) ENGINE = InnoDB;
--- The largest token of each key of which a name was deleted: a name that is absent proves nothing
--- up to this token.
+-- The largest name of each key that was deleted: a name that is absent proves nothing up to this
+-- one, and nothing is committed under it.
 CREATE TABLE IF NOT EXISTS leasehold_swept (
   lock_key VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
-  token BIGINT NOT NULL) ENGINE = InnoDB;
+  name CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE = InnoDB;
 -- What is done once: a name that the user chose, until its time is over, in seconds since 1970.
 CREATE TABLE IF NOT EXISTS leasehold_once (
   name VARBINARY(1000) NOT NULL PRIMARY KEY,
