@@ -41,6 +41,8 @@ async fn old_names_of_a_holder_that_stays_are_deleted_and_nothing_enters_under_t
         named = Some(doubt(permit));
     });
     done.await.expect("applied");
+    let swept = "SELECT swept_at > '1971-01-01' FROM leasehold_meta";
+    server::until("the first sweep", async || bank.sql(swept) == "1").await;
     bank.sql(AGE);
     sweeps(&bank).await;
     server::until("the name to go", async || old_names(&bank).await == 0).await;
@@ -95,15 +97,15 @@ async fn names_are_deleted_as_fast_as_they_are_made() {
 #[tokio::test]
 async fn a_sweep_does_not_wait_for_a_transaction_of_the_user() {
     let bank = MyBank::open(1).await;
-    take(&bank, "a", 1, Work::Take).await.expect("applied");
-    bank.sql("INSERT INTO leasehold_once VALUES ('x', 0)");
+    bank.sql(
+        "INSERT INTO leasehold_once VALUES ('x', 0); \
+         INSERT INTO leasehold_txn (txn_id, lock_key, token, state, until, conn, at) \
+         VALUES (LPAD(1, 32, '0'), 'a', 1, 1, 0, 0, '2000-01-01')",
+    );
     let other = pool(&bank.server.url("app", &bank.database), 1).await;
     let mut open = other.begin().await.expect("begun");
-    let holds = open
-        .execute("DELETE FROM leasehold_once WHERE name = 'x'")
-        .await;
-    holds.expect("a row");
-    bank.sql(AGE);
+    let holds = open.execute("DELETE FROM leasehold_once WHERE name = 'x'");
+    assert_eq!(holds.await.expect("a row").rows_affected(), 1);
     sweeps(&bank).await;
     server::until("the name to go", async || old_names(&bank).await == 0).await;
     // The one connection of the pool comes back, or another one.

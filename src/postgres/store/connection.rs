@@ -31,8 +31,8 @@ use crate::model::room::make_room;
 use crate::store::dial::{self, InFlight, PATIENCE, Pooled, Reconnecting};
 
 /// How many asks are on their way over one connection, each for another key. Those that wait here
-/// cost the server nothing, and can be dropped. If other calls hold up each of them, for 400 ms, the
-/// last is still answered within the time of a request.
+/// cost the server nothing, and can be dropped. If other calls hold up each of them, for 400 ms,
+/// the last is still answered within the time of a request.
 const ASKS: usize = 4;
 /// The same for ends. Each is held up for 200 ms at most.
 const ENDS: usize = 8;
