@@ -88,7 +88,7 @@ impl PostgresOptions {
         Field::new("options", "", Text("settings as libpq has them", |o, text| { o.config.options(text); Ok(()) }),
             "settings of each session, such as `-c statement_timeout=5s`; those that the store needs go behind them"),
         Field::new("target_session_attrs", "read-write", Words(&["read-write", "primary", "any"], |o, word| o.seeks_primary = word != "any"),
-            "locks and fences write, so of several addresses the primary is used in any case, except by a fence for one host with `any`, the default there"),
+            "the primary; a fence for one host seeks it if the URL says so"),
         Field::new("channel_binding", "prefer", Words(&["disable", "prefer", "require"], |o, word| { o.config.channel_binding(binding(word)); }),
             "with TLS: whether the password is bound to the certificate of the server"),
         Field::new("connect_timeout", "", Number(|o, seconds| if seconds > 0 { o.config.connect_timeout(Duration::from_secs(seconds.into())); }),
