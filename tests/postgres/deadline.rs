@@ -176,6 +176,27 @@ async fn serializable_runs_that_have_nothing_in_common_do_not_fail_together() {
     }
 }
 
+/// Otherwise nothing would compare the lease behind the deferred constraints.
+#[tokio::test]
+async fn a_seal_that_does_not_find_its_name_fails_and_a_second_seal_does() {
+    let bank = Bank::open().await;
+    let client = bank.connect().await;
+    let seal = |name: &str| format!("SELECT leasehold.seal('{name}', NULL)");
+    let (name, _) = worked(&client).await;
+    client.batch_execute(&seal(&name)).await.unwrap();
+    client.batch_execute(&seal(&name)).await.unwrap();
+    assert_eq!(commit(&client).await, "");
+    assert_eq!(bank.cents(), 90);
+
+    let (name, _) = worked(&client).await;
+    let moved = format!("UPDATE leasehold.txn SET at = at WHERE txn_id = '{name}'");
+    client.batch_execute(&moved).await.unwrap();
+    let missed = client.batch_execute(&seal(&name)).await.unwrap_err();
+    assert_eq!(missed.code().unwrap().code(), "LH003");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(bank.cents(), 90);
+}
+
 #[tokio::test]
 async fn a_savepoint_of_the_work_changes_nothing_about_the_check() {
     let bank = Bank::open().await;

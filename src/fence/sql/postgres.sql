@@ -227,18 +227,19 @@ END $$;
 -- place, because a search of the index would make serializable transactions fail together.
 CREATE OR REPLACE FUNCTION leasehold.seal(x uuid, until bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE set_ text; row_ tid := nullif(current_setting('leasehold.row', true), '')::tid;
+DECLARE set_ text; moved tid; row_ tid := nullif(current_setting('leasehold.row', true), '')::tid;
 BEGIN
   IF current_setting('leasehold.txn', true) IS DISTINCT FROM x::text THEN
     RAISE EXCEPTION 'the transaction that entered the fence was ended before its last statement' USING ERRCODE = 'LH003';
   END IF;
   set_ := set_config('leasehold.sealed', x::text, true);
   set_ := set_config('leasehold.until', coalesce(until::text, ''), true);
-  UPDATE leasehold.txn SET applied = true WHERE ctid = row_ AND txn_id = x AND applied RETURNING ctid INTO row_;
-  IF NOT FOUND AND row_ IS NOT NULL THEN
+  UPDATE leasehold.txn SET applied = true WHERE ctid = row_ AND txn_id = x AND applied RETURNING ctid INTO moved;
+  -- A transaction that entered before this version has no place.
+  IF moved IS NULL AND row_ IS NOT NULL THEN
     RAISE EXCEPTION 'the name of the commit was changed by somebody else' USING ERRCODE = 'LH003';
   END IF;
-  set_ := set_config('leasehold.row', row_::text, true);
+  set_ := set_config('leasehold.row', moved::text, true);
 END $$;
 
 -- True: committed. False: it was not, and never will be: its name is taken. Waits while the
