@@ -23,8 +23,8 @@ use super::fault::{self, NoAnswer};
 use super::leaving::Leaving;
 use super::link::Link;
 use super::preflight::Server;
+use super::suspects::Suspects;
 use super::target::Target;
-use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::model::room::make_room;
@@ -42,12 +42,6 @@ const TURN: Duration = Duration::from_millis(250);
 /// For how long a connection that other calls hold up may answer nobody: longer than a few of them
 /// wait for a lock.
 const HELD_UP: Duration = Duration::from_secs(1);
-/// For how long a key is not asked for after other calls about it took too long; twice as long each
-/// further time.
-const BLOCKED_FOR: Duration = Duration::from_millis(300);
-const LONGEST_BLOCKED_FOR: Duration = Duration::from_secs(3);
-/// A key about which other calls took too long may be held up again for this long.
-const SUSPECT_FOR: Duration = Duration::from_secs(30);
 
 /// The parameters of a statement, with their types, so that nothing has to be prepared: one round
 /// trip, also behind a pooler.
@@ -59,20 +53,11 @@ pub(super) struct Connection {
     inner: Reconnecting<LiveLink>,
     asks: Semaphore,
     ends: Semaphore,
-    /// For the keys about which other calls took too long lately, all together.
-    suspects: Semaphore,
+    suspects: Suspects,
     asked: OneAtATime,
     ended: OneAtATime,
     /// The releases that wait for an end of their key.
     pub(super) leaving: Leaving,
-    blocked: Mutex<HashMap<Key, Blocked>>,
-}
-
-/// Other calls about a key took too long.
-#[derive(Clone, Copy)]
-struct Blocked {
-    since: Stamp,
-    pause: Duration,
 }
 
 /// One request of each key at a time, in their order.
@@ -121,11 +106,10 @@ impl Pooled for Connection {
             target,
             asks: Semaphore::new(ASKS),
             ends: Semaphore::new(ENDS),
-            suspects: Semaphore::new(1),
+            suspects: Suspects::default(),
             asked: OneAtATime::default(),
             ended: OneAtATime::default(),
             leaving: Leaving::default(),
-            blocked: Mutex::default(),
         }
     }
 
@@ -158,7 +142,7 @@ impl Connection {
             Turn {
                 // An error says that it was closed, which nobody does.
                 _of_key: of_key.acquire_owned().await.ok(),
-                _of_suspects: self.turn_of_suspects(key).await,
+                _of_suspects: self.suspects.turn(key).await,
                 _of_connection: self.asks.acquire().await.ok(),
             }
         };
@@ -215,7 +199,7 @@ impl Connection {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, NoAnswer> {
-        let _of_suspects = self.turn_of_suspects(key).await;
+        let _of_suspects = self.suspects.turn(key).await;
         let _of_connection = self.ends.acquire().await.ok();
         if let Some(doing) = doing {
             self.ensure_free(key, doing)?;
@@ -225,38 +209,20 @@ impl Connection {
         answer
     }
 
-    /// Waits for the requests about other keys that may be held up, if this one may be.
-    async fn turn_of_suspects(&self, key: &Key) -> Option<SemaphorePermit<'_>> {
-        let is_suspect = self.blocked.lock().contains_key(key);
-        match is_suspect {
-            true => self.suspects.acquire().await.ok(),
-            false => None,
-        }
-    }
-
     /// That no call about the key took too long a moment ago.
     fn ensure_free(&self, key: &Key, doing: &str) -> Result<(), NoAnswer> {
-        let now = self.target.clock.stamp();
-        let mut blocked = self.blocked.lock();
-        blocked.retain(|_, blocked| now.since(&blocked.since) < SUSPECT_FOR);
-        match blocked.get(key) {
-            Some(blocked) if now.since(&blocked.since) < blocked.pause => {
-                Err(NoAnswer::NotSent(fault::blocked(doing)))
-            }
-            _ => Ok(()),
+        if self.suspects.pauses(key, &self.target.clock.stamp()) {
+            return Err(NoAnswer::NotSent(fault::blocked(doing)));
         }
+        Ok(())
     }
 
     /// Notes whether other calls about the key took too long.
     pub(super) fn note<T>(&self, key: &Key, answer: &Result<T, NoAnswer>) {
-        let mut blocked = self.blocked.lock();
         match answer {
-            Ok(_) => drop(blocked.remove(key)),
+            Ok(_) => self.suspects.remove(key),
             Err(error) if error.is_blocked() => {
-                let last = blocked.get(key).map(|blocked| 2 * blocked.pause);
-                let pause = last.unwrap_or(BLOCKED_FOR).min(LONGEST_BLOCKED_FOR);
-                let since = self.target.clock.stamp();
-                blocked.insert(key.clone(), Blocked { since, pause });
+                self.suspects.add(key, self.target.clock.stamp());
             }
             Err(_) => {}
         }

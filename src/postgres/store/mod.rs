@@ -17,6 +17,7 @@ mod pool;
 mod postgres_store;
 mod preflight;
 mod schema;
+mod suspects;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
