@@ -37,7 +37,7 @@ pub(crate) type Committing =
 
 /// A bank whose account has 100 at first.
 pub(crate) trait Bank: Send + Sync {
-    type Fence: Fence + Resolve;
+    type Fence: Fence + Resolve + Clone;
 
     /// Only the database knows whether the work has ended its transaction. After the lease the run
     /// does not wait for its answer, and is in doubt without it.

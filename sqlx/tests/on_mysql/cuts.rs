@@ -9,21 +9,10 @@ use leasehold::{LockManager, RunError};
 use leasehold_sqlx::SqlxFence;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-use crate::kit::{Bank, LONG, Work, hold, key, token};
+use crate::kit::{Bank, Work, hold, key, token};
 use crate::proxy::{Fate, Proxy};
+use crate::servers::every_cut_of_the_connection;
 use crate::{MyBank, call, pool, server, taken};
-
-/// How many bytes one fenced transaction sends and gets.
-async fn measured(bank: &MyBank) -> (usize, usize) {
-    let proxy = Proxy::before(bank.server.port());
-    let fence = SqlxFence::new(pool(&url(bank, &proxy), 1).await).expect("clocks");
-    let executor = hold("cut", 1, LONG).executor();
-    executor
-        .commit(call(&fence, Work::Take))
-        .await
-        .expect("applied");
-    proxy.wires()[0].carried()
-}
 
 fn url(bank: &MyBank, proxy: &Proxy) -> String {
     server::url(proxy.port(), "app", &bank.database)
@@ -34,53 +23,15 @@ fn url(bank: &MyBank, proxy: &Proxy) -> String {
 #[tokio::test]
 async fn every_cut_of_the_connection_is_reported_as_it_happened() {
     let bank = MyBank::open(4).await;
-    let (up, down) = measured(&bank).await;
-    let fates = (0..up + 40).step_by(13).map(|cut_up| Fate {
-        cut_up,
-        ..Fate::KIND
-    });
-    let back = (0..down + 40).step_by(13).map(|cut_down| Fate {
-        cut_down,
-        ..Fate::KIND
-    });
-    let (mut committed, mut not) = (0, 0);
-    for fate in fates.chain(back) {
-        let proxy = Proxy::before(bank.server.port());
-        proxy.next(fate);
-        let options = url(&bank, &proxy).parse::<MySqlConnectOptions>();
+    let take = |proxy: &Proxy| {
+        let options = url(&bank, proxy).parse::<MySqlConnectOptions>();
         let pool = MySqlPoolOptions::new()
             .max_connections(1)
             .acquire_timeout(Duration::from_secs(2))
             .connect_lazy_with(options.expect("a URL"));
-        let fence = SqlxFence::new(pool).expect("clocks");
-        let before = bank.cents().await;
-        let executor = hold("cut", 1, LONG).executor();
-        let through_the_cut = async {
-            // Once the run has its connection, or has failed to get it, others are good.
-            let run = executor.commit(call(&fence, Work::Take));
-            let heals = async {
-                while proxy.wires().is_empty() {
-                    tokio::task::yield_now().await;
-                }
-                proxy.next(Fate::KIND);
-            };
-            futures_util::future::join(run, heals).await.0
-        };
-        let applied = match through_the_cut.await {
-            Ok(_) => true,
-            Err(RunError::RolledBack { .. }) => false,
-            Err(in_doubt @ RunError::InDoubt { .. }) => {
-                let named = in_doubt.doubt().expect("a doubt");
-                let resolution = bank.fence.resolve(&named).await.expect("an answer");
-                resolution == Resolution::Applied
-            }
-            Err(other) => panic!("{fate:?}: {other:?}"),
-        };
-        *(if applied { &mut committed } else { &mut not }) += 1;
-        let expected = if applied { before - 10 } else { before };
-        assert_eq!(bank.cents().await, expected, "{fate:?}");
-    }
-    assert!(committed > 0 && not > 0, "{committed} {not}");
+        call(&SqlxFence::new(pool).expect("clocks"), Work::Take)
+    };
+    every_cut_of_the_connection(&bank, bank.server.port(), &take).await;
 }
 
 /// The request that seals and commits is on the wire while the lease ends: the server refuses it,

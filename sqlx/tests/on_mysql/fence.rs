@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::fence::{Fence, Resolve};
-use leasehold::run::{CommitProof, Resolution};
-use leasehold::{ErrorKind, LockManager, RunError};
+use leasehold::run::Resolution;
+use leasehold::{ErrorKind, RunError};
 use leasehold_sqlx::{Once, SqlxFence};
 use sqlx::Executor;
 use sqlx::mysql::MySqlPoolOptions;
 
 use crate::kit::{Bank, Work, assert_rolled_back, doubt, key, take, take_after, token};
 use crate::server::MariaDb;
+use crate::servers::several_locks;
 use crate::{MyBank, call, pool};
 
 #[tokio::test]
@@ -111,17 +112,7 @@ async fn a_session_goes_back_to_its_pool_as_it_was() {
 
 #[tokio::test]
 async fn a_run_under_several_locks_enters_the_fence_of_each() {
-    let bank = MyBank::open(4).await;
-    let locks = LockManager::connect("memory:").await.expect("a store");
-    let both = locks.lock_all(["b", "a"]).fence(bank.fence.clone());
-    let guard = both.acquire().await.expect("free");
-    let done = guard.executor().commit(bank.commit(Work::Take)).await;
-    assert_eq!(done.expect("applied").proof, CommitProof::Fenced);
-    let raised = bank.fence.raise(&key("b"), token(1 << 52)).await;
-    raised.expect("newer");
-    let fenced = guard.executor().commit(bank.commit(Work::Take)).await;
-    assert!(matches!(fenced, Err(RunError::Fenced { .. })), "{fenced:?}");
-    assert_eq!(bank.cents().await, 990);
+    several_locks(&MyBank::open(4).await).await;
 }
 
 #[tokio::test]

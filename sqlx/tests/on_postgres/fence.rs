@@ -1,10 +1,11 @@
 //! What only PostgreSQL has: work that ends its transaction, several keys, names that are deleted.
 
 use leasehold::fence::{Fence, Resolve};
-use leasehold::run::{CommitProof, Resolution};
-use leasehold::{Cause, ErrorKind, LockManager, RunError};
+use leasehold::run::Resolution;
+use leasehold::{Cause, ErrorKind, RunError};
 
 use crate::kit::{Bank, Work, assert_rolled_back, doubt, key, take, take_after, token};
+use crate::servers::several_locks;
 use leasehold_sqlx::SqlxFence;
 
 use crate::{PgBank, TAKE};
@@ -92,17 +93,7 @@ async fn an_error_of_the_works_own_type_comes_out_of_the_run() {
 
 #[tokio::test]
 async fn a_run_under_several_locks_enters_the_fence_of_each() {
-    let bank = PgBank::open(4).await;
-    let locks = LockManager::connect("memory:").await.expect("a store");
-    let both = locks.lock_all(["b", "a"]).fence(bank.fence.clone());
-    let guard = both.acquire().await.expect("free");
-    let done = guard.executor().commit(bank.commit(Work::Take)).await;
-    assert_eq!(done.expect("applied").proof, CommitProof::Fenced);
-    let raised = bank.fence.raise(&key("b"), token(1 << 52)).await;
-    raised.expect("newer");
-    let fenced = guard.executor().commit(bank.commit(Work::Take)).await;
-    assert!(matches!(fenced, Err(RunError::Fenced { .. })), "{fenced:?}");
-    assert_eq!(bank.cents().await, 990);
+    several_locks(&PgBank::open(4).await).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ mod kit;
 mod proxy;
 #[path = "../../../tests/support/postgres.rs"]
 mod server;
+#[path = "../kit/servers.rs"]
+mod servers;
 
 mod cuts;
 mod ends;
