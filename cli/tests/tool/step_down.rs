@@ -18,13 +18,25 @@ fn end(tools: [Running; 2]) {
 }
 
 fn step_down(url: &str) -> i32 {
-    code(&leasehold(&[
-        "step-down",
-        "--store",
-        url,
-        "--election",
-        "k",
-    ]))
+    spoken(&["step-down"], url)
+}
+
+fn spoken(words: &[&str], url: &str) -> i32 {
+    code(&leasehold(
+        &[words, &["--store", url, "--election", "k"]].concat(),
+    ))
+}
+
+#[test]
+fn it_may_be_asked_of_the_leader_too() {
+    let (_server, url) = server();
+    for words in [
+        &["leader", "step-down"][..],
+        &["--json", "leader", "step-down"],
+        &["-v", "leader", "step-down"],
+    ] {
+        assert_eq!(spoken(words, &url), 1, "nobody leads: {words:?}");
+    }
 }
 
 #[test]
