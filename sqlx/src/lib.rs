@@ -76,6 +76,8 @@ mod lent;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod once;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod per_pool;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]

@@ -1,17 +1,16 @@
 //! [`is_home`]: the names of the fence's tables are of the database that a connection is in.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{MySqlConnection, MySqlPool, Row};
 
 use super::text::ask;
+use crate::per_pool::PerPool;
 
 const HERE: &str = "SELECT CAST(DATABASE() AS BINARY) AS name, \
      CAST(@@lower_case_table_names AS SIGNED) AS lower";
 
 /// Of the pools that name no database: that of the first connection.
-static FIRST: Mutex<Vec<(Weak<MySqlConnectOptions>, String)>> = Mutex::new(Vec::new());
+static FIRST: PerPool<MySqlConnectOptions, String> = PerPool::new();
 
 /// Whether the connection is in the database of its pool. A `USE` that somebody left on it would
 /// split the fence: this holder in one database, and the next one in another.
@@ -34,15 +33,8 @@ fn home(pool: &MySqlPool, here: &str) -> String {
     if let Some(database) = options.get_database() {
         return database.to_owned();
     }
-    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
-    first.retain(|(options, _)| options.strong_count() > 0);
-    let known = first.iter().find(|(known, _)| {
-        let known = known.upgrade();
-        known.is_some_and(|known| Arc::ptr_eq(&known, &options))
-    });
-    if let Some((_, home)) = known {
-        return home.clone();
+    if FIRST.get(&options).is_none() {
+        FIRST.add(&options, here.to_owned());
     }
-    first.push((Arc::downgrade(&options), here.to_owned()));
-    here.to_owned()
+    FIRST.get(&options).unwrap_or_default()
 }

@@ -19,7 +19,7 @@ use super::end_point::end_point;
 use super::of_any_name::OfAnyName;
 use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::store::access::TlsFiles;
+use crate::store::access::{TlsFiles, tls};
 
 /// Verifies the server's certificate.
 #[derive(Clone, Debug)]
@@ -38,12 +38,8 @@ impl Tls {
     ) -> Result<Self, Error> {
         let pem = files.read(limit).await?;
         let roots = Arc::new(files.roots(&pem, limit).await?);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| {
-                Error::unsupported(format!("no version of TLS can be used: {error}"))
-            })?;
+        let builder = tls::builder()?;
+        let provider = Arc::clone(builder.crypto_provider());
         let builder = match verified {
             Verified::Name => builder.with_root_certificates(roots),
             Verified::Chain => {
