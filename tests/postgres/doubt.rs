@@ -44,7 +44,7 @@ async fn take_and(
     done.map(|done| done.proof)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_resolved_as_committed_within_the_run() {
     let bank = Bank::open().await;
     let (fence, proxy) = behind(&bank).await;
@@ -59,7 +59,7 @@ async fn a_commit_whose_answer_is_lost_is_resolved_as_committed_within_the_run()
     assert_eq!(bank.cents(), 90);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_never_arrived_is_resolved_as_rolled_back_within_the_run() {
     let bank = Bank::open().await;
     let (fence, proxy) = behind(&bank).await;
@@ -76,7 +76,7 @@ async fn a_commit_that_never_arrived_is_resolved_as_rolled_back_within_the_run()
     assert_eq!(bank.psql("SELECT applied FROM leasehold.txn"), "f");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_held_back_is_in_doubt_until_it_is_resolved_and_refused_when_it_arrives() {
     let bank = Bank::open().await;
     let (fence, proxy) = behind(&bank).await;
@@ -102,7 +102,7 @@ async fn a_commit_that_is_held_back_is_in_doubt_until_it_is_resolved_and_refused
 }
 
 /// The whole transaction is late: nobody has raised the fence, and still its name is taken.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_commit_that_was_resolved_as_void_is_refused() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -125,7 +125,7 @@ async fn a_copy_of_a_commit_that_was_resolved_as_void_is_refused() {
     assert_eq!(refused.code().unwrap().code(), "23505");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_doubt_about_what_was_committed_is_resolved_as_applied_again_and_again() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -167,7 +167,7 @@ async fn a_doubt_about_what_was_committed_is_resolved_as_applied_again_and_again
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_work_that_does_not_end_within_the_lease_is_rolled_back_with_proof() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -195,7 +195,7 @@ async fn a_work_that_does_not_end_within_the_lease_is_rolled_back_with_proof() {
 }
 
 /// Whatever byte a connection is lost at, the outcome is what the table shows.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_lost_at_any_byte_has_a_true_outcome() {
     let bank = Bank::open().await;
     let (fence, proxy) = behind(&bank).await;
@@ -247,7 +247,7 @@ async fn own_server() -> (PgServer, Proxy, PgFence) {
     (server, proxy, fence)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_before_the_commit_has_rolled_back() {
     let (mut server, _proxy, fence) = own_server().await;
     let (entered, in_work) = tokio::sync::oneshot::channel();
@@ -276,7 +276,7 @@ async fn a_server_that_is_killed_before_the_commit_has_rolled_back() {
     assert_eq!(server.psql("SELECT cents FROM account WHERE id = 1"), "100");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_after_the_commit_has_committed() {
     let (mut server, proxy, fence) = own_server().await;
     let run = take_and(&fence, &proxy, SHORT, |wire| {
@@ -313,7 +313,7 @@ async fn a_server_that_is_killed_after_the_commit_has_committed() {
     assert_eq!(server.psql("SELECT cents FROM account WHERE id = 1"), "80");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_no_standby_confirmed_is_in_doubt() {
     let (server, _proxy, fence) = own_server().await;
     server.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
@@ -354,7 +354,7 @@ async fn a_commit_that_no_standby_confirmed_is_in_doubt() {
 }
 
 /// It is connected once. As if an hour went by after each run, and the names were old by then.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn names_are_deleted_while_a_service_runs_on() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -371,7 +371,7 @@ async fn names_are_deleted_while_a_service_runs_on() {
 }
 
 /// A leader holds one token for months.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn old_names_of_the_newest_holder_are_deleted_too_and_prove_nothing_from_then_on() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -427,7 +427,7 @@ fn wait_for_standbys(server: &PgServer, names: &str) {
 }
 
 /// A promoted standby would not have the commit.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_on_the_primary_only_is_not_resolved_as_applied() {
     let (server, _proxy, fence) = own_server().await;
     let resolver = PgFence::connect(&server.url()).await.unwrap();
@@ -483,7 +483,7 @@ async fn a_commit_that_is_on_the_primary_only_is_not_resolved_as_applied() {
 }
 
 /// A promoted standby would let a former holder in.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fence_that_is_raised_on_the_primary_only_is_not_raised() {
     let (server, _proxy, fence) = own_server().await;
     let fence = fence.wait(Duration::from_secs(1));
@@ -513,7 +513,7 @@ async fn a_fence_that_is_raised_on_the_primary_only_is_not_raised() {
 }
 
 /// What waits for a standby is set free by an operator who demands none any more, without a notice.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_waited_for_a_standby_until_nobody_demanded_it_proves_nothing() {
     let (server, _proxy, fence) = own_server().await;
     let fence = fence.wait(Duration::from_secs(60));

@@ -17,7 +17,7 @@ fn enter(key: &str, token: u64) -> String {
     format!("SELECT leasehold.enter('{{{key}}}', '{{{token}}}', gen_random_uuid(), 60000)")
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dump_that_is_loaded_beside_holders_lets_no_token_of_before_in() {
     let bank = Bank::open().await;
     let (fence, plain) = (bank.fence().await, bank.connect().await);
@@ -60,7 +60,7 @@ async fn a_dump_that_is_loaded_beside_holders_lets_no_token_of_before_in() {
 }
 
 /// A raise of before may arrive after the load. It proves nothing about those that followed it.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_above_that_of_a_raise_since_the_load_needs_one_of_its_own() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -71,7 +71,7 @@ async fn a_token_above_that_of_a_raise_since_the_load_needs_one_of_its_own() {
     assert_eq!(take_ten(&hold(1).executor(), &fence).await.unwrap(), 90);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_operator_who_knows_that_nobody_is_left_lets_every_token_in() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -89,7 +89,7 @@ async fn an_operator_who_knows_that_nobody_is_left_lets_every_token_in() {
     assert!(matches!(end, RunError::Fenced { .. }), "{end:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_database_lets_no_token_of_before_in() {
     let bank = Bank::open().await;
     bank.fence().await.raise(&key("a"), token(1)).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_copy_of_a_database_lets_no_token_of_before_in() {
     assert_eq!(error.unwrap_err().code().unwrap().code(), "LH009");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn tables_of_an_earlier_version_are_those_of_this_database() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -117,7 +117,7 @@ async fn tables_of_an_earlier_version_are_those_of_this_database() {
 }
 
 /// Both have to write the row first.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn two_runs_of_one_holder_enter_a_fence_of_an_earlier_version_side_by_side() {
     let bank = Bank::open().await;
     bank.fence().await.raise(&key("a"), token(1)).await.unwrap();

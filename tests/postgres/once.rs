@@ -27,7 +27,7 @@ async fn take_once(
     done.map(|done| done.value)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_has_a_name_is_applied_once_whoever_repeats_it() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -47,7 +47,7 @@ async fn what_has_a_name_is_applied_once_whoever_repeats_it() {
     assert_eq!(bank.cents(), 80);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_whose_transaction_was_rolled_back_was_not_claimed() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -79,13 +79,13 @@ async fn beside_an_open_one(end: &str) -> (bool, i64) {
     (done.unwrap(), bank.cents())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_an_open_transaction_has_is_waited_for() {
     assert_eq!(beside_an_open_one("COMMIT").await, (false, 100));
     assert_eq!(beside_an_open_one("ROLLBACK").await, (true, 90));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_whose_time_is_over_is_free_and_then_deleted() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -100,7 +100,7 @@ async fn a_name_whose_time_is_over_is_free_and_then_deleted() {
 }
 
 /// The transaction began before the other one was committed, so it may not see its name.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_a_repeatable_read_may_not_see_is_an_error_and_then_done() {
     let bank = Bank::open().await;
     let role = "ALTER ROLE CURRENT_USER IN DATABASE %I SET default_transaction_isolation = 'repeatable read'";

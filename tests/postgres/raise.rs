@@ -10,7 +10,7 @@ use leasehold::{Ended, ErrorKind, LockManager, RunError};
 use crate::proxy::{Fate, Proxy};
 use crate::world::{Bank, TAKE, hold, key, take_ten, token, until};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fence_is_raised_and_never_lowered() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -27,7 +27,7 @@ async fn a_fence_is_raised_and_never_lowered() {
 
 /// Tokens of a store that counts from one are never larger than those of one that counts
 /// microseconds.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_moves_its_fence() {
     const THEIRS: u64 = 1 << 50;
     let bank = Bank::open().await;
@@ -60,7 +60,7 @@ async fn a_lock_that_was_moved_to_a_store_that_counts_otherwise_is_told_what_mov
     assert_eq!(resolution, Resolution::NotApplied);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_older_token_is_fenced_before_it_reads() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -75,7 +75,7 @@ async fn an_older_token_is_fenced_before_it_reads() {
     assert_eq!(bank.cents(), 90);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_raise_waits_for_the_open_transaction_of_the_former_holder() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -103,7 +103,7 @@ async fn a_raise_waits_for_the_open_transaction_of_the_former_holder() {
     assert_eq!(bank.cents(), 90);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_never_ends_makes_the_raise_fail() {
     let bank = Bank::open().await;
     bank.fence().await.raise(&key("a"), token(1)).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_transaction_that_never_ends_makes_the_raise_fail() {
     assert_eq!(bank.psql("SELECT token FROM leasehold.fence"), "1");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hung_holder_blocks_nobody_for_ever() {
     let bank = Bank::open().await;
     let hung = bank.connect().await;
@@ -136,7 +136,7 @@ async fn a_hung_holder_blocks_nobody_for_ever() {
 }
 
 /// A first raise is given less time than the server takes to end the transaction.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_waits_until_the_transaction_of_a_frozen_holder_is_ended() {
     let bank = Bank::open().await;
     let frozen = bank.connect().await;
@@ -156,7 +156,7 @@ async fn an_acquire_waits_until_the_transaction_of_a_frozen_holder_is_ended() {
 
 /// The statements are short, so that no time-out of the server ends them: the client does, at the
 /// end of the lease.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_zombie_that_sends_short_statements_for_ever_is_cut_off() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -177,7 +177,7 @@ async fn a_zombie_that_sends_short_statements_for_ever_is_cut_off() {
     assert!(matches!(end, RunError::RolledBack { .. }), "{end:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_tied_to_the_fence_raises_it_before_its_guard_is_there() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -200,7 +200,7 @@ async fn a_lock_that_is_tied_to_the_fence_raises_it_before_its_guard_is_there() 
     assert_eq!((done.value, done.proof), (90, CommitProof::Fenced));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_is_missing_is_reported_with_what_to_do() {
     let bank = Bank::open().await;
     bank.psql("DROP SCHEMA leasehold CASCADE");
@@ -216,7 +216,7 @@ async fn a_schema_that_is_missing_is_reported_with_what_to_do() {
 }
 
 /// By somebody in `psql`, or by a server that hangs.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_cannot_be_created_now_ends_with_what_to_do() {
     let bank = Bank::open().await;
     let somebody = bank.connect().await;
@@ -246,7 +246,7 @@ async fn a_schema_that_cannot_be_created_now_ends_with_what_to_do() {
     assert!(error.to_string().contains("in time"), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_there_and_a_malformed_url_are_errors_without_the_password() {
     let url = format!("postgres://app:{}@127.0.0.1:1/bank", crate::canary::CANARY);
     let error = PgFence::connect(&url).await.unwrap_err();
@@ -262,7 +262,7 @@ async fn a_server_that_is_not_there_and_a_malformed_url_are_errors_without_the_p
 }
 
 /// A caller with the right to use the schema could otherwise shut every holder out for good.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_no_store_grants_is_no_token() {
     let bank = Bank::open().await;
     let fence = bank.fence().await;
@@ -298,7 +298,7 @@ async fn a_number_that_no_store_grants_is_no_token() {
 
 /// A time-out that the role or the database sets already runs when the fence shortens it. Servers
 /// before 17 have none.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_zombie_is_cut_off_by_the_server_also_where_a_longer_limit_was_set() {
     let bank = Bank::open().await;
     let version: u32 = bank.psql("SHOW server_version_num").parse().unwrap();
@@ -328,7 +328,7 @@ async fn a_zombie_is_cut_off_by_the_server_also_where_a_longer_limit_was_set() {
     bank.fence().await.raise(&key("a"), token(2)).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_connections_is_dialled_now_and_then_however_often_it_is_asked() {
     let bank = Bank::open().await;
     let proxy = Proxy::before(bank.server().port());

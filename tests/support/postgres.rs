@@ -447,6 +447,8 @@ pub(crate) fn url(port: u16) -> String {
 
 fn psql(port: u16, database: &str, statements: &str) -> Result<String, String> {
     let output = Command::new("psql")
+        // A statement that waits for its own test's next step fails, and is named.
+        .env("PGOPTIONS", "-c statement_timeout=60s")
         .args([
             "-X",
             "-q",

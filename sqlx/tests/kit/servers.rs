@@ -1,5 +1,7 @@
 //! Cases of a database that is a server: what the wire does to a commit, and several keys.
 
+use std::pin::pin;
+
 use leasehold::fence::{Fence, Resolve};
 use leasehold::run::{CommitPermit, CommitProof, Resolution};
 use leasehold::{LockManager, RunError};
@@ -33,14 +35,17 @@ pub(crate) async fn every_cut_of_the_connection<B: Bank>(bank: &B, port: u16, ta
         let executor = executor();
         let through_the_cut = async {
             // Once the run has its connection, or has failed to get it, others are good.
-            let run = executor.commit(take(&proxy));
-            let heals = async {
+            let mut run = pin!(executor.commit(take(&proxy)));
+            let is_cut = async {
                 while proxy.wires().is_empty() {
                     tokio::task::yield_now().await;
                 }
-                proxy.next(Fate::KIND);
             };
-            futures_util::future::join(run, heals).await.0
+            tokio::select! {
+                ended = &mut run => return ended,
+                () = is_cut => proxy.next(Fate::KIND),
+            }
+            run.await
         };
         let applied = match through_the_cut.await {
             Ok(_) => true,

@@ -20,7 +20,7 @@ fn url(bank: &MyBank, proxy: &Proxy) -> String {
 
 /// The connection is cut after each few bytes of a fenced transaction, either way: each outcome is
 /// what happened, and each doubt is resolved as it was.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_cut_of_the_connection_is_reported_as_it_happened() {
     let bank = MyBank::open(4).await;
     let take = |proxy: &Proxy| {
@@ -97,7 +97,7 @@ async fn a_commit_whose_answer_is_lost_is_resolved_within_its_run() {
 }
 
 /// A manager raises the fence through the same pool before it returns a guard.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_tied_to_the_fence_raises_it() {
     let bank = MyBank::open(2).await;
     let locks = LockManager::connect("memory:").await.expect("a store");

@@ -30,7 +30,7 @@ const COMMITS: [(&str, i64); 7] = [
     ("SET autocommit = 1", 2),
 ];
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn work_that_commits_is_in_doubt_and_reported_as_partly_applied() {
     let (bank, fence) = owned().await;
     for (statement, applied) in COMMITS {
@@ -66,7 +66,7 @@ async fn work_that_commits_is_in_doubt_and_reported_as_partly_applied() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn work_that_rolls_back_writes_nothing_afterwards() {
     let (bank, fence) = owned().await;
     for end in [
@@ -82,7 +82,7 @@ async fn work_that_rolls_back_writes_nothing_afterwards() {
 }
 
 /// Statements that do not commit change nothing.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn work_with_savepoints_and_temporary_tables_is_committed() {
     let (bank, fence) = owned().await;
     for statement in ["SAVEPOINT x", "CREATE TEMPORARY TABLE noise (a INT)"] {
@@ -110,7 +110,7 @@ async fn deadlock(tx: &mut Transaction<'_, MySql>, pool: &MySqlPool) -> BoxError
     ours.expect_err("a deadlock").into()
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_is_rolled_back_whether_the_work_fails_by_it_or_goes_on() {
     let bank = MyBank::open(4).await;
     for is_swallowed in [false, true] {
@@ -140,7 +140,7 @@ async fn a_deadlock_is_rolled_back_whether_the_work_fails_by_it_or_goes_on() {
 }
 
 /// It is committed, and not compared with the end of the lease.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn work_that_leaves_its_database_is_in_doubt() {
     let (bank, fence) = owned().await;
     let other = MyBank::open(1).await;

@@ -15,7 +15,7 @@ use crate::server::MariaDb;
 use crate::servers::several_locks;
 use crate::{MyBank, call, pool};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_may_lose_a_commit_is_refused() {
     let server = Arc::new(MariaDb::start_with(&["--log-bin=log", "--sync-binlog=1"]));
     let bank = MyBank::on(server, 2).await;
@@ -36,7 +36,7 @@ async fn a_server_that_may_lose_a_commit_is_refused() {
     assert_eq!(bank.cents().await, 990);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn tables_without_row_locks_are_refused() {
     let bank = MyBank::open(1).await;
     let owner = pool(&bank.server.url("root", &bank.database), 1).await;
@@ -49,7 +49,7 @@ async fn tables_without_row_locks_are_refused() {
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_a_cluster_is_refused() {
     let server = MariaDb::start_in_a_cluster();
     let database = server.database();
@@ -61,7 +61,7 @@ async fn a_node_of_a_cluster_is_refused() {
 }
 
 /// Whoever switches checks off for a session is fenced all the same.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_without_checks_is_fenced() {
     let bank = MyBank::open(2).await;
     let unchecked = MySqlPoolOptions::new().max_connections(1);
@@ -83,7 +83,7 @@ async fn a_session_without_checks_is_fenced() {
     assert_eq!(bank.cents().await, 1000);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_goes_back_to_its_pool_as_it_was() {
     let bank = MyBank::open(1).await;
     let session = async || {
@@ -110,12 +110,12 @@ async fn a_session_goes_back_to_its_pool_as_it_was() {
     assert_eq!(session().await, before);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_under_several_locks_enters_the_fence_of_each() {
     several_locks(&MyBank::open(4).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn names_are_deleted_after_their_time_while_the_run_goes_on() {
     let bank = MyBank::open(4).await;
     let mut named = None;
@@ -140,7 +140,7 @@ async fn names_are_deleted_after_their_time_while_the_run_goes_on() {
     assert_eq!(unknown.kind(), ErrorKind::Invalid, "{unknown}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_is_free_again_when_its_time_is_over() {
     let bank = MyBank::open(2).await;
     let claimed = async |name: &str, keep| {
@@ -156,7 +156,7 @@ async fn a_name_is_free_again_when_its_time_is_over() {
     assert!(claimed("a@2", 0).await, "its time is over");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_database_without_the_schema_is_named_as_such() {
     let bank = MyBank::open(1).await;
     bank.sql("DROP TABLE leasehold_fence");

@@ -89,7 +89,7 @@ async fn the_server_ends_the_transaction_of_a_holder_that_hangs() {
 }
 
 /// Whoever may write the row of a commit writes the number of any connection.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_privileged_user_ends_no_connection_of_another_user() {
     let bank = MyBank::open(2).await;
     bank.fence.raise(&key("a"), token(1)).await.expect("raised");
@@ -115,7 +115,7 @@ async fn a_privileged_user_ends_no_connection_of_another_user() {
 }
 
 /// At every isolation level: a newer holder waits for it all the same.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn nobody_ends_the_connection_of_a_holder_whose_lease_is_live() {
     let bank = MyBank::open(4).await;
     for level in ["READ COMMITTED", "REPEATABLE READ"] {

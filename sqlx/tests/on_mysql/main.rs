@@ -141,12 +141,12 @@ impl Bank for MyBank {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_a_fence_holds() {
     kit::every_case(&MyBank::open(4).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_a_fence_holds_with_one_connection() {
     kit::every_case(&MyBank::open(1).await).await;
 }

@@ -33,7 +33,7 @@ async fn sweeps(bank: &MyBank) {
     done.expect("applied");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn old_names_of_a_holder_that_stays_are_deleted_and_nothing_enters_under_them() {
     let bank = MyBank::open(4).await;
     let (mut named, mut late) = (None, None);
@@ -76,7 +76,7 @@ async fn old_names_of_a_holder_that_stays_are_deleted_and_nothing_enters_under_t
 }
 
 /// Up to 1,000 at once, and no hour between.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn names_are_deleted_as_fast_as_they_are_made() {
     let bank = MyBank::open(4).await;
     bank.sql(
@@ -94,7 +94,7 @@ async fn names_are_deleted_as_fast_as_they_are_made() {
 
 /// Somebody's transaction has an old name of what was done once: nothing waits long for it, and old
 /// names of commits are deleted.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_does_not_wait_for_a_transaction_of_the_user() {
     let bank = MyBank::open(1).await;
     bank.sql(
@@ -113,7 +113,7 @@ async fn a_sweep_does_not_wait_for_a_transaction_of_the_user() {
     open.rollback().await.expect("rolled back");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_is_kept_for_no_less_than_was_asked() {
     let bank = MyBank::open(1).await;
     let second = Duration::from_secs(1);
@@ -131,7 +131,7 @@ async fn a_name_is_kept_for_no_less_than_was_asked() {
 }
 
 /// Without a strict `sql_mode` the server cuts it.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_too_long_is_refused() {
     let bank = MyBank::open(1).await;
     let mut tx = bank.pool.begin().await.expect("begun");

@@ -32,7 +32,7 @@ async fn moved(pool: &MySqlPool, other: &MyBank) {
 
 const RAISED: &str = "SELECT token FROM leasehold_fence WHERE lock_key = 'a'";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_is_in_another_database_is_not_used() {
     let (bank, other) = (MyBank::open(1).await, MyBank::open(1).await);
     let mut named = None;
@@ -57,7 +57,7 @@ async fn a_connection_that_is_in_another_database_is_not_used() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pool_without_a_database_stays_in_that_of_its_first_connection() {
     let (bank, other) = (MyBank::open(1).await, MyBank::open(1).await);
     let home = format!("USE {}", bank.database);
@@ -68,7 +68,7 @@ async fn a_pool_without_a_database_stays_in_that_of_its_first_connection() {
     assert_eq!(bank.sql(RAISED), "2");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pool_that_is_always_in_another_database_is_refused() {
     let (bank, other) = (MyBank::open(1).await, MyBank::open(1).await);
     let elsewhere = format!("USE {}", other.database);
@@ -77,7 +77,7 @@ async fn a_pool_that_is_always_in_another_database_is_refused() {
     assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_with_settings_of_its_own_goes_back_with_them() {
     let bank = MyBank::open(1).await;
     let url = bank.server.url("app", &bank.database);
@@ -106,7 +106,7 @@ async fn a_session_with_settings_of_its_own_goes_back_with_them() {
 }
 
 /// `completion_type = 1` is `AND CHAIN` for each `ROLLBACK`: a transaction that may write.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_chains_writes_nothing_after_a_rollback_of_the_work() {
     let bank = MyBank::open(1).await;
     let url = bank.server.url("app", &bank.database);

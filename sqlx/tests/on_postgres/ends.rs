@@ -60,7 +60,7 @@ async fn goes_on(tx: &mut Transaction<'_, Postgres>, then: Then) -> Result<i64, 
     Ok(0)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_follows_the_end_of_its_transaction_is_in_doubt_however_the_work_ends() {
     let bank = PgBank::open(2).await;
     for (then, ttl) in [

@@ -5,6 +5,7 @@ use leasehold::run::Resolution;
 use leasehold::{Cause, ErrorKind, RunError};
 
 use crate::kit::{Bank, Work, assert_rolled_back, doubt, key, take, take_after, token};
+use crate::server::breathe;
 use crate::servers::several_locks;
 use leasehold_sqlx::SqlxFence;
 
@@ -12,7 +13,7 @@ use crate::{PgBank, TAKE};
 
 /// An error that the work ignores leaves an aborted transaction behind, whose `COMMIT` would be
 /// answered without an error.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_aborted_transaction_is_not_reported_as_committed() {
     let bank = PgBank::open(1).await;
     let aborted = take(&bank, "a", 1, Work::Fail { is_swallowed: true }).await;
@@ -20,7 +21,7 @@ async fn an_aborted_transaction_is_not_reported_as_committed() {
     assert_eq!(bank.cents().await, 1000);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_work_sends_after_the_end_of_its_transaction_is_in_doubt() {
     let bank = PgBank::open(1).await;
     // It is refused, because it was not sealed, and what follows is not fenced.
@@ -32,7 +33,7 @@ async fn what_the_work_sends_after_the_end_of_its_transaction_is_in_doubt() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_of_the_work_whose_error_is_its_own_is_rolled_back() {
     let bank = PgBank::open(1).await;
     let call = bank.fence.transaction::<(), _>(|tx| {
@@ -51,7 +52,7 @@ async fn a_commit_of_the_work_whose_error_is_its_own_is_rolled_back() {
     assert_eq!(bank.cents().await, 1000);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_error_of_the_works_own_type_comes_out_of_the_run() {
     #[derive(Debug, PartialEq)]
     enum Why {
@@ -91,12 +92,12 @@ async fn an_error_of_the_works_own_type_comes_out_of_the_run() {
     assert_eq!(bank.cents().await, 1000);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_under_several_locks_enters_the_fence_of_each() {
     several_locks(&PgBank::open(4).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn names_are_deleted_after_their_time_while_the_run_goes_on() {
     let bank = PgBank::open(4).await;
     let mut named = None;
@@ -118,11 +119,12 @@ async fn names_are_deleted_after_their_time_while_the_run_goes_on() {
             Ok(resolution) => assert_eq!(resolution, Resolution::Applied),
             Err(error) => break error,
         }
+        breathe().await;
     };
     assert_eq!(unknown.kind(), ErrorKind::Invalid, "{unknown}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_database_without_the_schema_is_named_as_such() {
     let bank = PgBank::open(1).await;
     bank.server.psql("DROP SCHEMA leasehold CASCADE");
@@ -133,7 +135,7 @@ async fn a_database_without_the_schema_is_named_as_such() {
 }
 
 /// A cron job commits once.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn names_are_deleted_after_the_first_commit_of_a_process() {
     let bank = PgBank::open(4).await;
     bank.server.psql(
@@ -142,11 +144,11 @@ async fn names_are_deleted_after_the_first_commit_of_a_process() {
     take(&bank, "a", 1, Work::Take).await.expect("applied");
     // In a task of its own.
     while bank.server.psql("SELECT count(*) FROM leasehold.txn") != "1" {
-        tokio::task::yield_now().await;
+        breathe().await;
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_somebody_locks_ends_its_creation_with_what_to_do() {
     let bank = PgBank::open(4).await;
     let mut somebody = bank.pool.begin().await.unwrap();
@@ -164,7 +166,7 @@ async fn a_schema_that_somebody_locks_ends_its_creation_with_what_to_do() {
 }
 
 /// A function of another role would have a superuser's rights.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_superuser_calls_no_function_of_another_role() {
     let bank = PgBank::open(4).await;
     bank.server.psql(

@@ -124,12 +124,12 @@ impl Bank for PgBank {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_a_fence_holds() {
     kit::every_case(&PgBank::open(4).await).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_a_fence_holds_with_one_connection() {
     kit::every_case(&PgBank::open(1).await).await;
 }

@@ -10,7 +10,7 @@ async fn session(bank: &PgBank) -> i32 {
     session.fetch_one(&bank.pool).await.expect("a session")
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_whose_transaction_was_answered_is_used_again() {
     let bank = PgBank::open(1).await;
     let first = session(&bank).await;
@@ -26,7 +26,7 @@ async fn a_connection_whose_transaction_was_answered_is_used_again() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plain_transaction_after_a_fenced_one_begins_and_ends_as_ever() {
     let bank = PgBank::open(1).await;
     for work in [Work::Take, Work::Refuse] {
@@ -52,7 +52,7 @@ async fn a_plain_transaction_after_a_fenced_one_begins_and_ends_as_ever() {
 }
 
 /// The work hangs until the run has to end: the server rolls back, and nobody gets that connection.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_whose_work_did_not_end_is_closed() {
     let bank = PgBank::open(1).await;
     let first = session(&bank).await;

@@ -1,37 +1,69 @@
 //! A commit that no standby has is in doubt.
 
+use std::cell::Cell;
+use std::fmt::Debug;
 use std::future::Future;
+use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::clock::Clock;
 use leasehold::fence::{Fence, Resolve};
 use leasehold::run::{CommitProof, Resolution};
 use leasehold::{ErrorKind, RunError};
 
 use crate::PgBank;
 use crate::kit::{Bank, Work, hold, key, take, token};
+use crate::server::breathe;
 
-/// `call`, while whoever waits for standbys is cancelled: it is answered without an error.
-async fn without_the_wait<T>(bank: &PgBank, call: impl Future<Output = T>) -> T {
+/// `call`, and whether somebody waited for standbys meanwhile: whoever does is cancelled, and is
+/// answered without an error.
+async fn cancelled<T>(bank: &PgBank, call: impl Future<Output = T>) -> (T, bool) {
     let cancel =
         "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    let clock = Clock::system().expect("clocks");
+    let has_waited = Cell::new(false);
     let operator = async {
         loop {
-            bank.server.psql(cancel);
-            clock.sleep(Duration::from_millis(20)).await;
+            has_waited.set(bank.server.psql(cancel) != "0" || has_waited.get());
+            breathe().await;
         }
     };
-    tokio::select! {
+    let answer = tokio::select! {
         answer = call => answer,
         () = operator => unreachable!("it never ends"),
+    };
+    (answer, has_waited.get())
+}
+
+async fn without_the_wait<T>(bank: &PgBank, call: impl Future<Output = T>) -> T {
+    cancelled(bank, call).await.0
+}
+
+/// A database where commits wait for a standby that does not exist.
+async fn without_standbys() -> PgBank {
+    let bank = PgBank::open(4).await;
+    bank.set("synchronous_standby_names", "nobody");
+    // A background process applies it some time after the reload; until then no commit waits.
+    loop {
+        let commit = sqlx::query("SELECT pg_logical_emit_message(true, '', '')");
+        let (answer, has_waited) = cancelled(&bank, commit.execute(&bank.pool)).await;
+        answer.expect("a commit");
+        if has_waited {
+            return bank;
+        }
     }
 }
 
-#[tokio::test]
+/// What comes of `run`, which must not end before the operator has.
+async fn beside<T: Debug>(operator: impl Future<Output = ()>, run: impl Future<Output = T>) -> T {
+    let mut run = pin!(run);
+    tokio::select! {
+        early = &mut run => panic!("it ended before its time: {early:?}"),
+        () = operator => run.await,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_no_standby_confirmed_is_in_doubt_until_one_has() {
-    let bank = PgBank::open(4).await;
-    bank.set("synchronous_standby_names", "nobody");
+    let bank = without_standbys().await;
     let taken = without_the_wait(&bank, take(&bank, "a", 1, Work::Take)).await;
     let named = match &taken {
         Err(in_doubt @ RunError::InDoubt { .. }) => in_doubt.doubt().expect("a doubt"),
@@ -46,8 +78,15 @@ async fn a_commit_that_no_standby_confirmed_is_in_doubt_until_one_has() {
     assert_eq!(raised.kind(), ErrorKind::Unavailable, "{raised}");
 
     bank.set("synchronous_standby_names", "");
-    let resolution = bank.fence.resolve(&named).await;
-    assert_eq!(resolution.expect("an answer"), Resolution::Applied);
+    let resolution = loop {
+        match bank.fence.resolve(&named).await {
+            Ok(resolution) => break resolution,
+            // Its connection has not read the setting yet.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+        breathe().await;
+    };
+    assert_eq!(resolution, Resolution::Applied);
 
     // And with one that confirms.
     let standby = bank.server.standby();
@@ -59,40 +98,36 @@ async fn a_commit_that_no_standby_confirmed_is_in_doubt_until_one_has() {
 }
 
 /// Whoever empties the setting ends the wait without a notice.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_waited_for_a_standby_until_nobody_demanded_one_is_in_doubt() {
-    let bank = PgBank::open(4).await;
-    bank.set("synchronous_standby_names", "nobody");
-    let clock = Clock::system().expect("clocks");
+    let bank = without_standbys().await;
     let operator = async {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         while bank.server.psql(waits) == "0" {
-            clock.sleep(Duration::from_millis(20)).await;
+            breathe().await;
         }
         bank.set("synchronous_standby_names", "");
     };
     let taken = take(&bank, "a", 1, Work::Take);
-    let (taken, ()) = futures_util::future::join(taken, operator).await;
+    let taken = beside(operator, taken).await;
     assert!(matches!(taken, Err(RunError::InDoubt { .. })), "{taken:?}");
 }
 
 /// It waits for half of its lease, and the answer to its question is asked for again.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_is_resolved_needs_the_standbys_of_before_its_work() {
-    let bank = PgBank::open(4).await;
-    bank.set("synchronous_standby_names", "nobody");
-    let clock = Clock::system().expect("clocks");
+    let bank = without_standbys().await;
     let operator = async {
         let asks = "SELECT count(*) FROM pg_stat_activity \
             WHERE wait_event_type = 'Lock' AND query LIKE '%leasehold.resolve(%'";
         while bank.server.psql(asks) == "0" {
-            clock.sleep(Duration::from_millis(20)).await;
+            breathe().await;
         }
         bank.set("synchronous_standby_names", "");
     };
     let executor = hold("a", 1, Duration::from_secs(8)).executor();
     let taken = executor.commit(bank.commit(Work::Take));
-    let (taken, ()) = futures_util::future::join(taken, operator).await;
+    let taken = beside(operator, taken).await;
     let taken = taken.map(|done| done.value);
     assert!(matches!(taken, Err(RunError::InDoubt { .. })), "{taken:?}");
     assert_eq!(bank.cents().await, 990);
