@@ -747,3 +747,31 @@ async fn a_run_that_reports_nothing_after_a_gate_has_applied_is_in_doubt() {
         "{stopped:?}"
     );
 }
+
+/// What the second use of its permit was refused says nothing of the first.
+#[tokio::test]
+async fn a_run_whose_fence_is_in_doubt_is_not_rolled_back_by_a_second_use() {
+    type Answer = Result<Result<Applied, Error>, EffectError>;
+    let refusals: [fn() -> EffectError; 2] = [
+        || EffectError::not_applied("the resource was changed"),
+        || EffectError::Fenced { seen: None },
+    ];
+    for refusal in refusals {
+        let world = World::new();
+        let guard = world.ours.lock("a").acquire().await.expect("free");
+        let stopped = guard.guarded_async(async move |tx| {
+            tx.commit_with(move |permit| async move {
+                let lost = async { Answer::Err(EffectError::unknown("the answer is lost")) };
+                let first = permit.used_for(lost).await;
+                assert!(matches!(first, Err(EffectError::Unknown(_))));
+                permit.used_for(async { Answer::Err(refusal()) }).await
+            });
+            Ok(())
+        });
+        let stopped = stopped.await;
+        assert!(
+            matches!(stopped, Err(RunError::InDoubt { .. })),
+            "{stopped:?}"
+        );
+    }
+}

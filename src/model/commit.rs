@@ -204,10 +204,12 @@ impl CommitPermit {
         answer
     }
 
-    /// A fence has answered. What it has applied no later error takes back.
+    /// A fence has answered. What it has applied, or may have, no later error takes back.
     pub(crate) fn answered<T: FenceAnswer>(&self, answer: &Result<T, EffectError>) {
-        if answer.as_ref().is_ok_and(T::is_applied) {
-            self.uses.applied();
+        match answer {
+            Ok(answer) if answer.is_applied() => self.uses.applied(),
+            Err(EffectError::Unknown(_)) => self.uses.in_doubt(),
+            _ => {}
         }
     }
 

@@ -11,7 +11,9 @@ const OF_A_FENCE: usize = 2;
 const SENT: usize = 4;
 /// A fence has applied its change.
 const APPLIED: usize = 8;
-const ONE_USE: usize = 16;
+/// A fence does not know whether it has applied its change.
+const IN_DOUBT: usize = 16;
+const ONE_USE: usize = 32;
 
 /// All copies of a permit share it.
 #[derive(Clone, Default, Debug)]
@@ -36,6 +38,10 @@ impl Uses {
         self.0.fetch_or(APPLIED, Ordering::AcqRel);
     }
 
+    pub(super) fn in_doubt(&self) {
+        self.0.fetch_or(IN_DOUBT, Ordering::AcqRel);
+    }
+
     pub(super) fn sends(&self) {
         self.0.fetch_or(SENT, Ordering::AcqRel);
     }
@@ -58,6 +64,9 @@ impl Uses {
             ),
             uses if uses & APPLIED != 0 => Some(
                 "the commit call says that nothing was applied, after a fence has applied a change under its permit",
+            ),
+            uses if uses & IN_DOUBT != 0 => Some(
+                "the commit call says that nothing was applied, after a fence did not know that of its change under this permit",
             ),
             _ => None,
         }
