@@ -262,7 +262,8 @@ impl FenceGate {
     /// The largest token that was seen for a key.
     #[must_use]
     pub fn largest(&self, key: &Key) -> Option<FencingToken> {
-        self.seen(key).lock().token
+        let seen = self.keys.lock().get(key).cloned();
+        seen.and_then(|seen| seen.lock().token)
     }
 
     /// Forgets a key and the names of its commits. Sound only if it has no holder any more, never

@@ -157,9 +157,10 @@ pub const RESOLVE: &str = "SELECT state, asked, \
 
 /// Whose turn it is to delete old names: if it changes a row, yours. At most hourly. Nobody else
 /// deletes them: send it after every 64th commit, say, in one transaction with what follows up to
-/// [`SWEEP_ON`], with a short `innodb_lock_wait_timeout`.
+/// [`SWEEP_ON`], with a short `innodb_lock_wait_timeout`. It names the row for
+/// `sql_safe_updates`.
 pub const SWEEP: &str = "UPDATE leasehold_meta SET swept_at = UTC_TIMESTAMP() \
-     WHERE swept_at <= UTC_TIMESTAMP() - INTERVAL 1 HOUR";
+     WHERE one = 1 AND swept_at <= UTC_TIMESTAMP() - INTERVAL 1 HOUR";
 
 /// After [`SWEEP`]: the names that are older than `names_kept_s`, up to [`OLD_AT_ONCE`], as
 /// (txn_id, lock_key), in order of txn_id. They say themselves that they are old, so a name of now
@@ -181,7 +182,7 @@ pub const SWEPT: &str = "INSERT INTO leasehold_swept (lock_key, name) VALUES (?,
      ON DUPLICATE KEY UPDATE name = GREATEST(name, ?)";
 
 /// After as many as [`OLD_AT_ONCE`]: the next sweep goes on, and waits no hour.
-pub const SWEEP_ON: &str = "UPDATE leasehold_meta SET swept_at = '1970-01-02'";
+pub const SWEEP_ON: &str = "UPDATE leasehold_meta SET swept_at = '1970-01-02' WHERE one = 1";
 
 /// Deletes the names of [`ONCE`] whose time is over. In a transaction of its own, if it was one's
 /// turn, with a short `innodb_lock_wait_timeout`: it waits for transactions of the user's.

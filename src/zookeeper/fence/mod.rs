@@ -1,6 +1,8 @@
 //! [`ZkFence`]: data in a ZooKeeper ensemble that can be changed only under the newest token.
 
 mod batch;
+#[cfg(all(test, feature = "testing"))]
+mod known;
 mod names;
 mod once;
 #[cfg(all(test, feature = "testing"))]

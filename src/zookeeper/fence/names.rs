@@ -19,6 +19,7 @@ use crate::model::commit::HeldKey;
 use crate::model::doubt::{Doubt, Resolution};
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::model::room::make_room;
 use crate::model::txn::TxnId;
 use crate::zookeeper::store::{Change, Fault, Refused};
 
@@ -124,12 +125,15 @@ impl ZkFence {
             if next.is_some_and(|next| now.since(next).is_zero()) {
                 return;
             }
+            make_room(&mut next_sweeps, |next| now.since(next).is_zero());
             next_sweeps.insert(key.clone(), now.plus(AGAIN));
         }
         match clock.timeout(SWEEP.min(left / 4), self.sweep(key)).await {
             Some(Ok(())) => {
-                let next = now.plus(EVERY);
-                self.next_sweeps.lock().insert(key.clone(), next);
+                // No insertion: it would make room for one more, though the key is there.
+                if let Some(next) = self.next_sweeps.lock().get_mut(key) {
+                    *next = now.plus(EVERY);
+                }
             }
             Some(Err(error)) => {
                 tracing::debug!(target: "leasehold::zookeeper", %key, %error, "old names were not deleted")

@@ -16,18 +16,18 @@ use crate::zookeeper::store::{ZooKeeperOptions, ZooKeeperStore};
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);
-const FENCE: &str = "/k/~fence";
+pub(super) const FENCE: &str = "/k/~fence";
 const NAME: &str = "/k/~fence/once-n";
 const DATA: &str = "/data";
 
-struct World {
-    manual: ManualClock,
-    tree: Arc<Tree>,
+pub(super) struct World {
+    pub(super) manual: ManualClock,
+    pub(super) tree: Arc<Tree>,
     store: ZooKeeperStore,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let manual = ManualClock::new();
         let tree = Arc::new(Tree::new(&Clock::from(manual.clone())));
         tree.put(DATA);
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// That of another client.
-    fn fence(&self) -> ZkFence {
+    pub(super) fn fence(&self) -> ZkFence {
         ZkFence::new(&self.store)
     }
 
@@ -72,14 +72,14 @@ impl World {
     }
 }
 
-async fn yields() {
+pub(super) async fn yields() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
 /// What a call gives that waits for no time and no request that is stopped.
-async fn at_once<T>(call: impl Future<Output = T>) -> T {
+pub(super) async fn at_once<T>(call: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;
         given = call => given,
@@ -87,15 +87,15 @@ async fn at_once<T>(call: impl Future<Output = T>) -> T {
     }
 }
 
-async fn raise(fence: &ZkFence, number: u64) -> Result<(), Error> {
+pub(super) async fn raise(fence: &ZkFence, number: u64) -> Result<(), Error> {
     fence.raise(&key(), token(number)).await
 }
 
-fn token(number: u64) -> FencingToken {
+pub(super) fn token(number: u64) -> FencingToken {
     FencingToken::new(number).expect("a token")
 }
 
-fn key() -> Key {
+pub(super) fn key() -> Key {
     Key::parse("k").expect("a key")
 }
 

@@ -1,13 +1,20 @@
 //! How a fence is raised: the token is written to a permanent node beside the lock.
 
+use std::time::Duration;
+
 use super::record::Record;
 use super::{LATE_LOOK, TRIES, ZkFence, disturbed};
+use crate::clock::Stamp;
 use crate::fence::{Fence, newer_holder};
 use crate::model::commit::HeldKey;
 use crate::model::error::Error;
 use crate::model::key::Key;
+use crate::model::room::make_room;
 use crate::model::token::FencingToken;
 use crate::zookeeper::store::{Change, Fault, Refused};
+
+/// How long a fence is known at least; after that it may be read again.
+const KNOWN_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// Why a fence was not raised.
 pub(super) enum Stop {
@@ -29,26 +36,32 @@ pub(super) struct Raised {
     pub(super) version: i32,
     /// The hold's own node, if the store granted it.
     pub(super) hold: Option<String>,
+    /// Until when it is not forgotten.
+    pub(super) until: Stamp,
 }
 
 impl ZkFence {
     /// The fence, raised to `token`, as it was last seen from here.
     pub(super) async fn raised_to(&self, key: &Key, token: FencingToken) -> Result<Raised, Stop> {
         let known = self.raised.lock().get(key).cloned();
-        match known {
-            Some(raised) if raised.record.token == token => Ok(raised),
-            Some(raised) if raised.record.token > token => Err(Stop::Newer(raised.record.token)),
-            _ => {
-                let (record, version) = self.raise_node(key, token).await?;
-                let raised = Raised {
-                    record,
-                    version,
-                    hold: self.store.hold_path(key, token),
-                };
-                self.raised.lock().insert(key.clone(), raised.clone());
-                Ok(raised)
-            }
+        if let Some(raised) = known
+            && raised.record.token == token
+        {
+            return Ok(raised);
         }
+        // A larger token is read again: an operator may have deleted it.
+        let (record, version) = self.raise_node(key, token).await?;
+        let now = self.store.clock().stamp();
+        let raised = Raised {
+            record,
+            version,
+            hold: self.store.hold_path(key, token),
+            until: now.plus(KNOWN_FOR),
+        };
+        let mut known = self.raised.lock();
+        make_room(&mut known, |raised| now.since(&raised.until).is_zero());
+        known.insert(key.clone(), raised.clone());
+        Ok(raised)
     }
 
     /// Writes the token to the fence's node, unless it contains a larger one. Gives the node's

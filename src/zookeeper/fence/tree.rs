@@ -71,6 +71,10 @@ impl Tree {
         self.nodes.lock().insert(path.to_owned(), (Vec::new(), 0));
     }
 
+    pub(super) fn delete(&self, path: &str) {
+        self.nodes.lock().remove(path).expect("it exists");
+    }
+
     /// The version of a node, if it exists.
     pub(super) fn version(&self, path: &str) -> Option<i32> {
         self.nodes.lock().get(path).map(|(_, version)| *version)
