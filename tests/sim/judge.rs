@@ -101,6 +101,7 @@ impl State {
 
     /// O7: no run begins under a hold that was given back.
     pub(crate) fn run_begins(&mut self, leases: &[usize]) {
+        self.records_act("enter", leases);
         for &number in leases {
             let known = &self.leases.all[number];
             if let Some(given) = known.given {
@@ -122,6 +123,7 @@ impl State {
     /// O5 and O7: a commit begins only under a lease that is live with the budget left, and not
     /// given back.
     pub(crate) fn commit_begins(&mut self, leases: &[usize]) {
+        self.records_act("commit", leases);
         let budget = self.setup.settings.commit_budget.as_nanos() as u64;
         for &number in leases {
             let known = &self.leases.all[number];
@@ -147,6 +149,7 @@ impl State {
 
     /// O6: a compensation without a fence is sent only under a live lease.
     pub(crate) fn compensation_begins(&mut self, leases: &[usize]) {
+        self.records_act("check", leases);
         for &number in leases {
             let known = &self.leases.all[number];
             if known.left().is_none() {
@@ -179,5 +182,6 @@ impl State {
         for &number in leases {
             self.leases.all[number].given.get_or_insert(given);
         }
+        self.records_close(leases, given);
     }
 }

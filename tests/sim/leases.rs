@@ -34,7 +34,7 @@ pub(crate) enum Given {
 pub(crate) struct Known {
     pub(crate) lease: Lease,
     pub(crate) node: usize,
-    life: u64,
+    pub(crate) life: u64,
     pub(crate) key: Key,
     pub(crate) token: u64,
     pub(crate) mode: Mode,
@@ -47,7 +47,7 @@ pub(crate) struct Known {
     last: [u64; 3],
     /// A look found it past a deadline, or marked: it is over for good.
     is_over: bool,
-    refuses_handoffs: bool,
+    pub(crate) refuses_handoffs: bool,
     /// Runs in turn whose work is in progress.
     pub(crate) in_turn: u32,
     /// From here on no run begins and none commits.
@@ -80,6 +80,8 @@ pub(crate) struct Born<'a> {
     pub(crate) life: u64,
     pub(crate) mode: Mode,
     pub(crate) clock: &'a ManualClock,
+    /// When its caller asked for it.
+    pub(crate) asked_at: u64,
     /// It has a fence or a fair order, or its lock says so.
     pub(crate) refuses_handoffs: bool,
 }
@@ -95,6 +97,11 @@ impl Known {
     /// What is left by the strict clocks; `None` if it is not believed.
     pub(crate) fn left(&self) -> Option<u64> {
         left(&self.lease, &self.clock)
+    }
+
+    /// The true time that a span of its clock takes.
+    pub(crate) fn in_truth(&self, span: u64) -> u64 {
+        in_truth(span, self.ppm)
     }
 
     /// How long its holder had it, if it came from another one in this process, and `max_hold` has
@@ -153,6 +160,7 @@ impl State {
             over_by: None,
         });
         self.leases.active.push(number);
+        self.records_hold(number, born.asked_at);
         number
     }
 
@@ -208,6 +216,7 @@ impl State {
             let known = &mut self.leases.all[number];
             known.ends_at = Some(stamp(&known.clock));
         }
+        self.records_release(leases);
     }
 
     /// A clock of a node was wrong: every lease of that process must be over soon.
@@ -239,6 +248,11 @@ impl State {
         moved_at.is_some_and(|at| self.awake(node) - at <= window.as_nanos() as u64)
     }
 
+    /// Whether a clock of a node was ever moved.
+    pub(crate) fn has_moved_clocks(&self, node: usize) -> bool {
+        self.leases.moved_clocks.contains_key(&node)
+    }
+
     /// Whether a lease was lost because a clock of its process was wrong, as one was.
     pub(crate) fn is_lost_to_a_clock(&self, number: usize) -> bool {
         let known = &self.leases.all[number];
@@ -247,6 +261,7 @@ impl State {
 
     /// A process died: nobody acts on its leases.
     pub(crate) fn leases_died(&mut self, node: usize, life: u64) {
+        self.records_death(node, life);
         let all = &self.leases.all;
         let dead = |number: &usize| all[*number].node == node && all[*number].life == life;
         self.leases.active.retain(|number| !dead(number));
@@ -258,6 +273,7 @@ impl State {
     }
 
     pub(crate) fn judge_leases(&mut self) {
+        self.records_looks();
         let mut believed: Vec<(Key, Mode, u64)> = Vec::new();
         let mut wrong = None;
         let mut ended = false;

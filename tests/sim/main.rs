@@ -10,6 +10,7 @@ mod coverage;
 mod dice;
 mod end;
 mod handlers;
+mod history;
 mod judge;
 mod leases;
 mod log;
@@ -50,7 +51,7 @@ use std::thread::Scope;
 use coverage::Coverage;
 use options::{Options, Store};
 use setup::Setup;
-use world::{Report, simulate};
+use world::{Report, Wanted, simulate};
 
 /// Beside so many worlds in memory there is one on each shipped store.
 const ONE_SHIPPED: u64 = 40;
@@ -67,6 +68,12 @@ const STACK: usize = 32 << 20;
 
 /// This many worlds or more must reach every cell of faults and states.
 const REACHES_ALL: u64 = 10_000;
+
+const DRAWN: Wanted = Wanted {
+    lines: false,
+    drawing: true,
+    history: false,
+};
 
 const CORPUS: &str = include_str!("corpus.txt");
 
@@ -103,6 +110,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(path) = &options.history {
+        return histories(&options, path);
+    }
     match &options.replay {
         Some(setup) if options.shrinks => smaller(setup),
         Some(setup) => replay(setup),
@@ -111,7 +121,7 @@ fn main() -> ExitCode {
 }
 
 fn smaller(setup: &Setup) -> ExitCode {
-    let failure_of = |setup: &Setup| simulated(setup, false, false).failure;
+    let failure_of = |setup: &Setup| simulated(setup, Wanted::default()).failure;
     let Some(failure) = failure_of(setup) else {
         println!("nothing fails");
         return ExitCode::SUCCESS;
@@ -129,9 +139,11 @@ fn unsound_worlds_fail(store: Store) -> Result<String, String> {
     for seed in 0..60 {
         let mut setup = store.world(Setup::draw(seed))?;
         setup.is_unsound = true;
-        let failure = simulated(&setup, false, false).failure.unwrap_or_default();
+        let failure = simulated(&setup, Wanted::default())
+            .failure
+            .unwrap_or_default();
         if ["O1 kept by the store", "O2 exclusion"].contains(&shrink::oracle(&failure)) {
-            let drawing = simulated(&setup, false, true).drawing.unwrap_or_default();
+            let drawing = simulated(&setup, DRAWN).drawing.unwrap_or_default();
             last = drawn(&setup);
             // In some worlds nobody runs anything under the hold.
             if shows_all(&drawing) {
@@ -155,7 +167,7 @@ fn shows_all(drawing: &str) -> bool {
 
 /// Draws a world into a file beside what was compiled, and says where.
 fn drawn(setup: &Setup) -> String {
-    let Some(drawing) = simulated(setup, false, true).drawing else {
+    let Some(drawing) = simulated(setup, DRAWN).drawing else {
         return "no picture: the world ended with a panic".to_owned();
     };
     let mut name = format!("sim-{}", setup.replay().replace(['/', '=', ','], "-"));
@@ -169,7 +181,11 @@ fn drawn(setup: &Setup) -> String {
 }
 
 fn replay(setup: &Setup) -> ExitCode {
-    let report = simulated(setup, true, false);
+    let wanted = Wanted {
+        lines: true,
+        ..Wanted::default()
+    };
+    let report = simulated(setup, wanted);
     for line in &report.lines {
         println!("{line}");
     }
@@ -188,9 +204,9 @@ fn replay(setup: &Setup) -> ExitCode {
 }
 
 /// A panic that was not planned is a failure too, also one of a task.
-fn simulated(setup: &Setup, with_lines: bool, draws: bool) -> Report {
+fn simulated(setup: &Setup, wanted: Wanted) -> Report {
     PANIC.take();
-    let run = AssertUnwindSafe(|| simulate(setup, with_lines, draws));
+    let run = AssertUnwindSafe(|| simulate(setup, wanted));
     let mut report = catch_unwind(run).unwrap_or_default();
     if let Some(text) = PANIC.take() {
         report.failure = Some(format!("a panic at {}", text.replace('\n', " ")));
@@ -202,6 +218,43 @@ fn on_deep_stack<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() +
     let thread = std::thread::Builder::new().stack_size(STACK);
     let spawned = thread.spawn_scoped(scope, work);
     spawned.expect("the system has a thread");
+}
+
+/// Writes the histories of worlds for other judges; their own say nothing.
+fn histories(options: &Options, path: &str) -> ExitCode {
+    let store = options.only.unwrap_or(Store::Memory);
+    let seeds = options.first..options.first + options.seeds;
+    let setups: Vec<_> = match &options.replay {
+        Some(setup) => vec![setup.clone()],
+        None => seeds
+            .map(|seed| {
+                let setup = store.world(Setup::draw(seed));
+                let mut setup = setup.expect("a store that is built in");
+                setup.is_unsound = options.is_unsound;
+                setup
+            })
+            .collect(),
+    };
+    let mut text = String::new();
+    std::thread::scope(|scope| {
+        on_deep_stack(scope, || {
+            let wanted = Wanted {
+                history: true,
+                ..Wanted::default()
+            };
+            for setup in &setups {
+                // A world that ends with a panic has no history.
+                text += &simulated(setup, wanted).history.unwrap_or_default();
+            }
+        });
+    });
+    match std::fs::write(path, text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{path} cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn many(options: &Options) -> ExitCode {
@@ -302,11 +355,11 @@ fn one(store: Store, seed: u64, options: &Options, sums: &Mutex<Sums>) -> bool {
 }
 
 fn judge(setup: &Setup, is_checked: bool, sums: &Mutex<Sums>) -> bool {
-    let report = simulated(setup, false, false);
+    let report = simulated(setup, Wanted::default());
     let mut failure = report.failure.clone();
     let is_checked = is_checked || failure.is_some();
     if is_checked {
-        let again = simulated(setup, false, false);
+        let again = simulated(setup, Wanted::default());
         if (again.digest, &again.failure) != (report.digest, &report.failure) {
             failure = Some(format!(
                 "not deterministic: {:016x} {:?} and then {:016x} {:?}",

@@ -49,6 +49,10 @@ pub(crate) struct Options {
     /// Looks for a smaller world that fails in the same way.
     pub(crate) shrinks: bool,
     pub(crate) replay: Option<Setup>,
+    /// Where to write the histories of the worlds, and nothing else is done.
+    pub(crate) history: Option<String>,
+    /// Stopped processes do not notice the time.
+    pub(crate) is_unsound: bool,
 }
 
 impl Options {
@@ -65,6 +69,8 @@ impl Options {
             only: None,
             shrinks: false,
             replay: None,
+            history: None,
+            is_unsound: false,
         };
         for word in words {
             let Some((name, value)) = word.split_once('=') else {
@@ -78,6 +84,8 @@ impl Options {
                     options.only = Some(Store::Register);
                 } else if word == "shards" {
                     options.only = Some(Store::Shards);
+                } else if word == "unsound" {
+                    options.is_unsound = true;
                 } else if word == "shrink" {
                     options.shrinks = true;
                 } else if word == "stop" {
@@ -97,6 +105,7 @@ impl Options {
                 "seeds" => options.seeds = number()?,
                 "threads" => options.threads = number()?.max(1) as usize,
                 "check" => options.check_every = number()?.max(1),
+                "history" => options.history = Some(value.to_owned()),
                 "replay" => options.replay = Some(replayed(value)?),
                 _ => {}
             }

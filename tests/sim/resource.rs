@@ -73,6 +73,7 @@ impl State {
                 format!("a commit under {locks:?} landed after it was resolved as not applied")
             });
         }
+        self.records_deed(locks, &deed, is_fenced);
         let is_covered = (locks.iter()).all(|lock| self.kept(&lock.key, lock.token.number()) > 0);
         let resource = &mut self.resource;
         match &deed {
@@ -111,6 +112,11 @@ impl State {
             });
         }
         self.resource.resolved.insert(doubt.txn_id, resolution);
+        self.records_resolution(
+            doubt.txn_id,
+            &doubt.locks,
+            resolution == Resolution::Applied,
+        );
     }
 
     /// O3: behind a fence nothing lands under a token that is smaller than one that was seen.
@@ -146,11 +152,46 @@ impl std::fmt::Debug for SimFence {
 
 impl Fence for SimFence {
     async fn raise(&self, key: &Key, token: FencingToken) -> Result<(), Error> {
+        let mut raising = Raising::new(&self.0, key, token);
         let key = key.clone();
         let asked = self.0.ask(To::Resource, Op::Fence, move |state| {
             state.raise_fence(&key, token)
         });
-        Ok(asked.await?)
+        let raised = asked.await;
+        raising.done = Some(raised.is_ok());
+        Ok(raised?)
+    }
+}
+
+/// A raise, recorded when it is answered or given up.
+struct Raising<'a> {
+    net: &'a Net,
+    key: &'a Key,
+    token: FencingToken,
+    from: u64,
+    done: Option<bool>,
+}
+
+impl<'a> Raising<'a> {
+    fn new(net: &'a Net, key: &'a Key, token: FencingToken) -> Self {
+        let from = net.shared.lock().time_at(net.node);
+        Self {
+            net,
+            key,
+            token,
+            from,
+            done: None,
+        }
+    }
+}
+
+impl Drop for Raising<'_> {
+    fn drop(&mut self) {
+        // The world itself drops what a dead process waited for.
+        if let Some(mut state) = self.net.shared.try_lock() {
+            let token = self.token.number();
+            state.records_raise(self.net.node, self.key, token, self.from, self.done);
+        }
     }
 }
 

@@ -100,10 +100,9 @@ impl State {
         let is_open = self.runs.all[run].is_open;
         let leases = self.runs.all[run].leases.clone();
         if end == End::InDoubt || (end == End::Dropped && is_open) {
-            for &number in &leases {
-                self.leases.all[number].is_in_doubt = true;
-            }
+            self.are_in_doubt(&leases);
         }
+        self.records_outcome(run, &end);
         // O4: what is claimed to be within the lease was so when the claim was made.
         let has_cell = self.runs.all[run].wrote_cell.is_some();
         let claims = match end {
@@ -121,6 +120,14 @@ impl State {
         }
         self.runs.all[run].end = Some(end);
         self.runs.in_turn.remove(&run);
+    }
+
+    /// An effect under these leases is in doubt.
+    pub(crate) fn are_in_doubt(&mut self, leases: &[usize]) {
+        for &number in leases {
+            self.leases.all[number].is_in_doubt = true;
+        }
+        self.records_doubt(leases);
     }
 
     pub(crate) fn run_failed<T, E: 'static>(&mut self, run: usize, error: &RunError<T, E>) {
@@ -161,9 +168,8 @@ impl State {
         }
         let in_doubt = |debt: &leasehold::run::Debt| matches!(debt.state, DebtState::InDoubt);
         if error.debts().iter().any(in_doubt) {
-            for number in self.runs.all[run].leases.clone() {
-                self.leases.all[number].is_in_doubt = true;
-            }
+            let leases = self.runs.all[run].leases.clone();
+            self.are_in_doubt(&leases);
         }
         self.run_ended(run, end);
     }

@@ -208,6 +208,7 @@ struct Entry {
 impl Entry {
     fn begin(ctx: &Ctx, shard: &Shard) -> Self {
         let mut state = ctx.shared.lock();
+        let asked_at = state.now;
         let lease = state.lease_born(&Born {
             lease: shard.lease(),
             node: ctx.node,
@@ -215,6 +216,7 @@ impl Entry {
             mode: Mode::Alone,
             clock: &ctx.clock,
             refuses_handoffs: true,
+            asked_at,
         });
         if ctx.is_fenced {
             state.begins_behind_fence(shard.key(), shard.token());

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::coverage::{Coverage, Doing};
 use crate::dice::Dice;
+use crate::history::History;
 use crate::leases::Leases;
 use crate::log::Log;
 use crate::net::{Event, Links};
@@ -41,6 +42,8 @@ pub(crate) struct State {
     pub(crate) coverage: Coverage,
     /// For a drawing, if somebody wants one.
     pub(crate) picture: Option<Picture>,
+    /// For other judges, if somebody wants one.
+    pub(crate) history: Option<History>,
     /// Who serves which shard.
     pub(crate) served: Served,
     /// Nodes whose tasks may have something to do.
@@ -92,6 +95,7 @@ impl Shared {
             log: Log::new(),
             coverage: Coverage::default(),
             picture: None,
+            history: None,
             served: Served::default(),
             touched: BTreeSet::new(),
             lives: vec![0; setup.nodes],

@@ -346,6 +346,9 @@ impl Doer {
         });
         let is_served = read.await.is_ok();
         let mut state = self.ctx.shared.lock();
+        if is_served {
+            state.records_act("check", &self.leases);
+        }
         if !is_served {
             state.coverage.sometimes("a read was not served");
             return;
@@ -385,13 +388,13 @@ impl Doer {
     }
 
     fn checked(&self, checked: Result<(), LeaseError>) -> Result<(), LeaseError> {
-        if let Err(LeaseError::Lost(_)) = checked {
-            self.ctx
-                .shared
-                .lock()
-                .coverage
-                .sometimes("a check found the lease lost");
+        let mut state = self.ctx.shared.lock();
+        match checked {
+            Ok(()) => state.records_act("check", &self.leases),
+            Err(LeaseError::Lost(_)) => state.coverage.sometimes("a check found the lease lost"),
+            Err(_) => {}
         }
+        drop(state);
         checked
     }
 
@@ -462,9 +465,7 @@ impl Doer {
         match &done {
             Err(StepError::InDoubt(_)) => {
                 state.coverage.sometimes("step in doubt");
-                for &number in &*self.leases {
-                    state.leases.all[number].is_in_doubt = true;
-                }
+                state.are_in_doubt(&self.leases);
             }
             Err(StepError::Fenced { .. }) => state.coverage.sometimes("step fenced"),
             Ok(()) => state.coverage.sometimes("step done"),
@@ -568,6 +569,7 @@ impl Doer {
         {
             let mut state = self.ctx.shared.lock();
             state.commit_begins(&self.leases);
+            state.records_commit(self.run, txn, &locks, is_fenced);
             let record = &mut state.runs.all[self.run];
             record.txn = Some(txn);
             record.is_open = true;
@@ -690,6 +692,7 @@ impl Doer {
             return Err(EffectError::not_applied("refused, as planned"));
         }
         state.runs.all[self.run].txn = Some(permit.txn_id);
+        state.records_commit(self.run, permit.txn_id, permit.locks(), is_fenced);
         let done = state.at_resource(permit.locks(), Deed::Committed(permit.txn_id), is_fenced);
         if commit == Commit::Unknown {
             return Err(EffectError::unknown("the answer is ignored, as planned"));

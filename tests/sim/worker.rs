@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
@@ -12,7 +13,7 @@ use leasehold::permits::PermitsGuard;
 use leasehold::read_write::{ReadGuard, WriteGuard};
 use leasehold::reentrant::{ReentrantGuard, ReentrantLock, Scope};
 use leasehold::semaphore::SemaphorePermit;
-use leasehold::store::Revoke;
+use leasehold::store::{Released, Revoke};
 use leasehold::{Error, Executor, Lease, LockGuard};
 
 use crate::coverage::Doing;
@@ -242,7 +243,7 @@ async fn one_hold(ctx: &Ctx, dice: &mut Dice, is_calm: bool) -> bool {
     };
     ctx.doing(Doing::Holding);
     ctx.shared.lock().held_in_calm(ctx.node, ctx.worker);
-    let leases = register(ctx, plan.kind, &guard);
+    let leases = register(ctx, plan.kind, &guard, asked_at);
     under(ctx, &plan, &guard, &leases).await;
     if let Guard::Reentrant(entered) = &guard
         && let Ok(Some(_again)) = entered.lock.try_acquire(&entered.scope).await
@@ -403,12 +404,14 @@ async fn writes_first(ctx: &Ctx, writer: &WriteGuard, patience: Duration) {
         if !state.setup.writes_first {
             return;
         }
+        let asked_at = state.now;
         state.lease_born(&Born {
             lease: writer.lease(),
             node: ctx.node,
             life: ctx.life,
             mode: Mode::Writer,
             clock: &ctx.clock,
+            asked_at,
             refuses_handoffs: ctx.is_fenced,
         });
         patience.as_nanos() % state.setup.settings.ttl.as_nanos()
@@ -450,7 +453,7 @@ impl Guard {
     }
 }
 
-fn register(ctx: &Ctx, kind: Kind, guard: &Guard) -> Arc<[usize]> {
+fn register(ctx: &Ctx, kind: Kind, guard: &Guard, asked_at: u64) -> Arc<[usize]> {
     let mode = match kind {
         Kind::Read | Kind::Downgraded => Mode::Reader,
         Kind::Write => Mode::Writer,
@@ -468,6 +471,7 @@ fn register(ctx: &Ctx, kind: Kind, guard: &Guard) -> Arc<[usize]> {
             life: ctx.life,
             mode,
             clock: &ctx.clock,
+            asked_at,
             refuses_handoffs,
         })
     };
@@ -519,6 +523,17 @@ async fn under(ctx: &Ctx, plan: &Plan, guard: &Guard, leases: &Arc<[usize]>) {
     }
 }
 
+/// Whether a release says that the lock is free.
+fn is_free(released: Result<Released, Error>) -> bool {
+    matches!(released, Ok(Released::Released | Released::AlreadyGone))
+}
+
+fn released(ctx: &Ctx, leases: &[usize], is_free: bool) {
+    if is_free {
+        ctx.shared.lock().records_released(leases);
+    }
+}
+
 async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
     let clock = Clock::from(ctx.clock.clone());
     let given = |how: Given| ctx.shared.lock().give(leases, how);
@@ -543,19 +558,23 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
     };
     let release = async move {
         match guard {
-            Guard::Lock(guard) => drop(guard.release_within(limit).await),
-            Guard::Read(guard) => drop(guard.release().await),
-            Guard::Write(guard) => drop(guard.release().await),
-            Guard::Multi(guard) => drop(guard.release().await),
+            Guard::Lock(guard) => is_free(guard.release_within(limit).await),
+            Guard::Read(guard) => is_free(guard.release().await),
+            Guard::Write(guard) => is_free(guard.release().await),
+            Guard::Multi(guard) => guard
+                .release()
+                .await
+                .is_ok_and(|all| all.into_iter().all(|(_, released)| is_free(Ok(released)))),
             Guard::Reentrant(entered) => {
                 if let Some(inner) = entered.inner {
                     let _ = inner.release().await;
                 }
-                let _ = entered.outer.release().await;
+                let released = entered.outer.release().await;
+                released.is_ok_and(|last| last.is_some_and(|released| is_free(Ok(released))))
             }
-            Guard::Permit(permit) => drop(permit.release().await),
-            Guard::Permits(permits) => drop(permits.release().await),
-            Guard::Leader(leader) => drop(leader.resign().await),
+            Guard::Permit(permit) => is_free(permit.release().await),
+            Guard::Permits(permits) => is_free(permits.release().await),
+            Guard::Leader(leader) => is_free(leader.resign().await),
         }
     };
     let mut release = Box::pin(release);
@@ -564,15 +583,16 @@ async fn end(ctx: &Ctx, plan: &Plan, guard: Guard, leases: &Arc<[usize]>) {
     if is_plain || first.is_ready() {
         given(Given::Released);
     }
-    if first.is_ready() {
-        return;
+    if let Poll::Ready(is_free) = first {
+        return released(ctx, leases, is_free);
     }
     if plan.ending == Ending::ReleaseCut {
-        let _ = clock
-            .timeout(Duration::from_millis(plan.hold / 1_000_000), release)
-            .await;
+        let limit = Duration::from_millis(plan.hold / 1_000_000);
+        let is_free = clock.timeout(limit, release).await;
+        released(ctx, leases, is_free.unwrap_or(false));
     } else {
-        release.await;
+        let is_free = release.await;
+        released(ctx, leases, is_free);
         if is_plain && limit < Duration::MAX {
             ctx.shared.lock().released_within(ctx.node, limit, begun);
         }

@@ -2,6 +2,7 @@
 //! happen.
 
 use crate::dice::Dice;
+use crate::history::History;
 use crate::nemesis::{Act, acts};
 use crate::net::Event;
 use crate::node::Node;
@@ -38,19 +39,32 @@ pub(crate) struct Report {
     pub(crate) virtual_ns: u64,
     pub(crate) coverage: crate::coverage::Coverage,
     pub(crate) lines: Vec<String>,
+    /// For other judges.
+    pub(crate) history: Option<String>,
     /// As SVG.
     pub(crate) drawing: Option<String>,
 }
 
-/// Runs the world of a setup to its end, or to its first failure. A drawing takes as long as some
-/// worlds.
-pub(crate) fn simulate(setup: &Setup, with_lines: bool, draws: bool) -> Report {
+/// What a report has beside the verdict.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    pub(crate) lines: bool,
+    /// It takes as long as some worlds.
+    pub(crate) drawing: bool,
+    /// Others judge the world, so that it goes on where a judge of its own objects.
+    pub(crate) history: bool,
+}
+
+/// Runs the world of a setup to its end, or to its first failure.
+pub(crate) fn simulate(setup: &Setup, wanted: Wanted) -> Report {
     leasehold::testing::seed_random(Some(setup.seed ^ 0x5eed));
     let mut world = World::new(setup);
-    if with_lines {
-        world.shared.lock().log.lines = Some(Vec::new());
+    {
+        let mut state = world.shared.lock();
+        state.log.lines = wanted.lines.then(Vec::new);
+        state.picture = wanted.drawing.then(Picture::default);
+        state.history = wanted.history.then(History::default);
     }
-    world.shared.lock().picture = draws.then(Picture::default);
     world.run();
     let report = world.report();
     leasehold::testing::seed_random(None);
@@ -113,7 +127,7 @@ impl World {
     fn step(&mut self, most: u64) -> bool {
         let (now, queued) = {
             let state = self.shared.lock();
-            if state.failure.is_some() {
+            if state.failure.is_some() && state.history.is_none() {
                 return false;
             }
             (
@@ -307,7 +321,9 @@ impl World {
             let title = format!("replay={}", self.setup.replay());
             draw(&picture, &title, failure, state.now)
         });
+        let history = state.history();
         Report {
+            history,
             drawing,
             failure: state.failure.clone(),
             digest: state.log.digest(),
