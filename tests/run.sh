@@ -13,6 +13,7 @@
 #   EXAMPLE_SECONDS=300    how long one example may take
 #   WORLDS=10000           how many simulated worlds
 #   WORLDS_SECONDS=1800    how long they may take
+#   JUDGED_WORLDS=100      how many of them other judges get
 #   PROGRAM_SECONDS=900    how long one test program may take
 #   SECOND_TRIES=3         how many tests of one program may get a second try (tests/program.sh)
 #   APISERVER_SECONDS=1500 how long the API server of Kubernetes may take to build
@@ -182,6 +183,15 @@ on_redis=$(sed -n 's/^on redis: //p' "$log")
 cargo test --locked --release --target-dir "$target/sim" --manifest-path tests/proof/sim/Cargo.toml --test fidelity 2>&1 | tee "$log" || problems+=("the simulated Redis server differs from a real one")
 grep -q "test result: ok. 1 passed" "$log" || problems+=("the simulated Redis server was not compared")
 
+# --- judges of other people ----------------------------------------------------------------------------------------
+
+# A package of its own: linearizability checkers from the registry, a specification, and histories of the worlds above.
+CARGO_TARGET_DIR=$target/judge cargo test --locked --release --manifest-path tests/proof/judge/Cargo.toml 2>&1 | tee "$log" || problems+=("the specification of the histories failed")
+grep -q "test result: ok. [1-9]" "$log" || problems+=("the specification of the histories was not tested")
+tests/proof/judge/run.sh worlds 2>&1 | tee "$log" || problems+=("a history was refused, or was not although it is wrong")
+judged=$(sed -n 's/^worlds on memory: judged: //p' "$log")
+[ -n "$judged" ] || problems+=("no history was judged")
+
 # --- a paused tokio clock --------------------------------------------------------------------------------------
 
 # A package of its own, so that tokio's feature `testing` does not reach the other tests.
@@ -290,6 +300,7 @@ worlds:   $simulated
 shards:   $of_shards
 register: $on_register
 on Redis: $on_redis
+judged:   $judged
 tests:    $passed passed, $failed failed, $ignored ignored, in $programs test programs, the library and its docs, the tool, the fence over sqlx
 examples: $ran of $examples ran to their end, $endless are built only
 $mutants

@@ -71,8 +71,54 @@ pub fn operations(history: &History) -> Result<BTreeMap<String, Vec<Operation>>,
     }
     for operations in all.values_mut() {
         operations.sort_by_key(|operation| (operation.call, operation.process));
+        leave_out_what_says_nothing(operations);
     }
     Ok(all)
+}
+
+/// The search tries all orders of what happens at one time, so what cannot change a verdict is left
+/// out: looks that another look within their span implies, and raises without an answer that no
+/// refusal needs. One that is not needed may as well come last.
+fn leave_out_what_says_nothing(operations: &mut Vec<Operation>) {
+    let mut looks: HashMap<Action, Vec<(u64, u64)>> = HashMap::new();
+    // The shortest first: the longer ones may contain them.
+    let span = |operation: &Operation| operation.end.map_or(u64::MAX, |end| end - operation.call);
+    let mut order: Vec<usize> = (0..operations.len()).collect();
+    order.sort_by_key(|&number| (span(&operations[number]), number));
+    let mut is_out = vec![false; operations.len()];
+    for number in order {
+        let Operation {
+            call, end, action, ..
+        } = &operations[number];
+        let (call, end) = (*call, end.unwrap_or(u64::MAX));
+        use Action::{Check, Commit, Doubt, Enter, Renew};
+        if matches!(
+            action,
+            Check(_) | Commit(_) | Doubt(_) | Enter(_) | Renew(_)
+        ) {
+            let seen = looks.entry(action.clone()).or_default();
+            is_out[number] = seen.iter().any(|look| call <= look.0 && look.1 <= end);
+            if !is_out[number] {
+                seen.push((call, end));
+            }
+        }
+    }
+    let refused = operations
+        .iter()
+        .filter_map(|operation| match &operation.action {
+            Action::Raise(token, Some(false)) => Some(*token),
+            Action::Write(write) if write.said == Said::Fenced => Some(write.token),
+            _ => None,
+        });
+    let least = refused.min();
+    let mut outs = is_out.into_iter();
+    operations.retain(|operation| {
+        let is_needed = match operation.action {
+            Action::Raise(token, None) => least.is_some_and(|least| least < token),
+            _ => true,
+        };
+        !outs.next().expect("one for each") && is_needed
+    });
 }
 
 /// The place of each write of each key, by the last `read`. Every write is in it once at most.
