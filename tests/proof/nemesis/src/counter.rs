@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::clock::Clock;
-use leasehold::run::EffectError;
 use leasehold::postgres::{PgFence, tokio_postgres};
 use leasehold::redis::{RedisBatch, RedisFence};
+use leasehold::run::EffectError;
 use leasehold::zookeeper::{ZkBatch, ZkFence};
 use leasehold::{AsyncTx, BoxError, Lock};
 use redis::aio::MultiplexedConnection;
@@ -18,6 +18,8 @@ use crate::worker::Worker;
 
 pub const REDIS_VALUE: &str = "nemesis-value";
 pub const REDIS_LOG: &str = "nemesis-log";
+/// How often each write was applied.
+pub const REDIS_TIMES: &str = "nemesis-times";
 pub const ZK_VALUE: &str = "/nemesis-value";
 pub const ZK_LOG: &str = "/nemesis-log";
 /// A read of the counter that takes longer fails its run.
@@ -127,8 +129,8 @@ impl Counter {
                 Some(Server::Redis(fence, _)) => {
                     let batch = RedisBatch::new()
                         .set(REDIS_VALUE, number.to_string())
-                        .command("RPUSH", &[REDIS_LOG, &entry])
-                        .map_err(EffectError::not_applied)?;
+                        .hash_set(REDIS_LOG, &txn, &entry)
+                        .hash_increment_by(REDIS_TIMES, &txn, 1);
                     let commit = fence.apply(permit, batch);
                     counter.worker.aimed(counter.task, hold, txn, commit).await
                 }

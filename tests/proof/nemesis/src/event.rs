@@ -65,6 +65,15 @@ pub enum What {
     Release {
         hold: u64,
     },
+    /// That release said that the lock is free.
+    Released {
+        hold: u64,
+    },
+    /// A run read the counter, which it began to ask for at `from`.
+    Read {
+        from: u64,
+        number: u64,
+    },
     /// The library reports a lost lease.
     Lost {
         ttl_ms: u64,

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cargo run --release --manifest-path tests/proof/nemesis/Cargo.toml -- STORE [--faults 30] [--pauses 30] [--seed N]
+//! ... -- STORE --history FILE           also writes what happened, for tests/proof/judge
 //! ... -- soak STORE [--seconds 180]     nothing grows
 //! ... -- busy STORE [--seconds 30]      leases that are lost without a fault, beside 64 busy threads per core
 //! ```
@@ -15,6 +16,7 @@ mod crew;
 mod event;
 mod fault;
 mod gauge;
+mod history;
 mod judge;
 mod plan;
 mod register;
@@ -28,16 +30,18 @@ use std::process::{Command, ExitCode};
 
 use plan::StoreKind;
 
-const USAGE: &str = "usage: [soak|busy] redis|redlock|zookeeper|postgres|files|all [--faults N] [--pauses N] [--seed N] [--seconds N]";
+const USAGE: &str = "usage: [soak|busy] redis|redlock|zookeeper|postgres|files|all [--faults N] [--pauses N] [--seed N] [--seconds N] [--history FILE]";
 
 /// The words of the command line.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Options {
     pub faults: usize,
     /// Aimed pauses without a fence.
     pub pauses: usize,
     pub seed: u64,
     pub seconds: Option<u64>,
+    /// Where to write the histories. That of `all` has one file for each store: its name follows.
+    pub history: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -77,15 +81,17 @@ fn parse(words: &[String]) -> Option<(&str, &str, Options)> {
         pauses: 30,
         seed: fastrand::u64(..1_000_000),
         seconds: None,
+        history: None,
     };
     let (mut plain, mut words) = (Vec::new(), words.iter());
+    let number = |word: Option<&String>| word?.parse::<u64>().ok();
     while let Some(word) = words.next() {
-        let mut number = || words.next()?.parse::<u64>().ok();
         match word.as_str() {
-            "--faults" => options.faults = number()? as usize,
-            "--pauses" => options.pauses = number()? as usize,
-            "--seed" => options.seed = number()?,
-            "--seconds" => options.seconds = Some(number()?),
+            "--faults" => options.faults = number(words.next())? as usize,
+            "--pauses" => options.pauses = number(words.next())? as usize,
+            "--seed" => options.seed = number(words.next())?,
+            "--history" => options.history = Some(words.next()?.clone()),
+            "--seconds" => options.seconds = Some(number(words.next())?),
             word if word.starts_with('-') => return None,
             word => plain.push(word),
         }
@@ -101,10 +107,14 @@ fn parse(words: &[String]) -> Option<(&str, &str, Options)> {
 fn everywhere(words: &[String]) -> ExitCode {
     let program = std::env::current_exe().expect("this program");
     let started = StoreKind::ALL.map(|kind| {
-        let words = words.iter().map(|word| match word.as_str() {
-            "all" => kind.name(),
-            word => word,
-        });
+        let mut words: Vec<_> = words.to_vec();
+        for at in 0..words.len() {
+            if words[at] == "all" {
+                words[at] = kind.name().to_owned();
+            } else if at > 0 && words[at - 1] == "--history" {
+                words[at] = format!("{}.{}", words[at], kind.name());
+            }
+        }
         let mut command = Command::new(&program);
         let output = command.args(words).stdout(std::process::Stdio::piped());
         output.spawn().expect("this program")

@@ -10,6 +10,7 @@ use crate::Options;
 use crate::crew::{Crew, PATIENCE};
 use crate::event::{Event, Point, What};
 use crate::fault::{Fault, menu, pause, strike};
+use crate::history::history;
 use crate::judge::{Entry, Verdict, judge};
 use crate::plan::{Plan, Resource, StoreKind, Work};
 use crate::register::Register;
@@ -65,6 +66,8 @@ struct Series {
     /// From the end of each fault to the next grant, and until everybody had one.
     first: Vec<Duration>,
     everybody: Vec<Duration>,
+    /// For other judges.
+    history: String,
 }
 
 pub fn run(kind: StoreKind, options: Options) -> bool {
@@ -88,6 +91,10 @@ pub fn run(kind: StoreKind, options: Options) -> bool {
     let fenced = series(kind, kind.fenced(), &faults, has_promotion, &mut dice);
     let pauses = vec![Fault::Pause(Some(Point::Commit)); options.pauses];
     let open = series(kind, Resource::Open, &pauses, false, &mut dice);
+    if let Some(path) = &options.history {
+        let text = fenced.history.clone() + &open.history;
+        std::fs::write(path, text).expect("the file of the histories can be written");
+    }
     let mut is_good = report("with a fence", &fenced);
     is_good &= report("without a fence", &open);
     let overlaps = open.verdict.overlaps;
@@ -162,6 +169,8 @@ fn series(
     };
     let events = crew.events.all();
     let is_fenced = resource != Resource::Open;
+    let name = format!("{}, {resource:?}", kind.name());
+    series.history = history(&name, &events, &crew.kills, &log, is_fenced);
     series.verdict = judge(&events, &crew.kills, &log, is_fenced);
     keep_if_bad(kind, &series, &events, &log);
     series

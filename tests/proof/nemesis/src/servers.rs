@@ -9,7 +9,7 @@ use leasehold::postgres::PgFence;
 use leasehold::{BoxError, LockManager};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use crate::counter::{REDIS_LOG, ZK_LOG, ZK_VALUE};
+use crate::counter::{REDIS_LOG, REDIS_TIMES, ZK_LOG, ZK_VALUE};
 use crate::judge::Entry;
 use crate::plan::{KEY, Plan, Resource, StoreKind};
 use crate::support::postgres::PgServer;
@@ -174,7 +174,7 @@ impl Servers {
     /// The counter's writes, in the order in which they were applied.
     pub fn log(&self) -> Vec<Entry> {
         let lines = match &self.are {
-            Are::Redis(servers) => servers[0].cli(&["LRANGE", REDIS_LOG, "0", "-1"]),
+            Are::Redis(servers) => redis_log(&servers[0]),
             Are::Postgres { .. } => self
                 .postgres()
                 .psql("SELECT entry FROM nemesis_log ORDER BY pos"),
@@ -312,4 +312,25 @@ pub fn wait<T>(work: impl Future<Output = Result<T, BoxError>>) -> Result<T, Box
         let done = clock.timeout(limit, work).await;
         done.ok_or("no answer within a minute")?
     })
+}
+
+/// A hash has no order: that of the numbers is the order of the writes, unless one overwrites
+/// another, whose number is there twice then.
+fn redis_log(server: &RedisServer) -> String {
+    let times = server.cli(&["HGETALL", REDIS_TIMES]);
+    let times: Vec<&str> = times.lines().collect();
+    let times = |txn: &str| {
+        let known = times.chunks(2).find(|pair| pair[0] == txn);
+        known.map_or(0, |pair| pair[1].parse().expect("a number"))
+    };
+    let log = server.cli(&["HVALS", REDIS_LOG]);
+    let entries = log.lines().filter_map(Entry::parse);
+    let mut entries: Vec<Entry> = entries
+        .flat_map(|entry| vec![entry.clone(); times(&entry.txn)])
+        .collect();
+    entries.sort_by_key(|entry| (entry.number, entry.token));
+    let lines: Vec<_> = (entries.iter())
+        .map(|entry| format!("{} {} {}", entry.txn, entry.token, entry.number))
+        .collect();
+    lines.join("\n")
 }

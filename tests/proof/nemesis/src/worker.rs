@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::handler::Event as Seen;
+use leasehold::store::Released;
 use leasehold::{Lease, Lock, LockManager, RunError};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -163,7 +164,10 @@ impl Worker {
         let executor = guard.executor();
         let ended = executor
             .guarded_async(async |tx| {
-                let next = counter.read().await? + 1;
+                let from = now(&self.clock);
+                let number = counter.read().await?;
+                self.emit(task, What::Read { from, number });
+                let next = number + 1;
                 self.clock
                     .sleep(Duration::from_millis(fastrand::u64(1..8)))
                     .await;
@@ -196,7 +200,9 @@ impl Worker {
             polled
         });
         // The lease says what became of it; a release without an answer ends with the TTL.
-        drop(released.await);
+        if let Ok(Released::Released | Released::AlreadyGone) = released.await {
+            self.emit(task, What::Released { hold });
+        }
     }
 
     /// Holds a lock for as long as it lasts, again and again.
