@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use leasehold::store::{Acquired, FileStore, Released, Store};
+use leasehold::store::{Acquired, FileOptions, FileStore, Released, Store};
 use leasehold::{Error, ErrorKind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -60,6 +60,45 @@ pub(crate) fn a_process_without_descriptors_gets_an_error_and_no_lock() {
         }
     }
     assert!((1..4).contains(&refused), "{refused}");
+    let listed = with_descriptors(free, || runtime.block_on(store.list("")));
+    let error = listed.expect_err("locks that it could not read");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// `EMFILE` at each descriptor that the opening takes. Whether the other boot id is in use is not
+/// known then, and nothing is changed.
+pub(crate) fn another_boot_id_is_refused_by_a_process_without_descriptors() {
+    let place = Place::new();
+    std::fs::write(place.path("boot"), "22222222-2222-2222-2222-222222222222").unwrap();
+    let store = place.store();
+    let held = try_once(&store, "a", LONG).unwrap();
+    let script = "mount --bind \"$1/boot\" /proc/sys/kernel/random/boot_id
+        exec \"$0\" worker other-boot \"$1\"";
+    let Some(mut command) = shell_that_mounts(script) else {
+        return;
+    };
+    let status = command.arg(&place.0).status().unwrap();
+    assert!(status.success());
+    assert!(is_held(&store, &held));
+}
+
+/// Under another boot id than the process that holds.
+pub(crate) fn open_with_few_descriptors(directory: &str) {
+    let options = FileOptions::new(format!("{directory}/locks"));
+    let file = format!("{directory}/locks/leasehold");
+    let before = std::fs::read(&file).unwrap();
+    let free = number_of(&File::open("/dev/null").unwrap()) as u64;
+    let mut without = 0;
+    for more in 0..20 {
+        let opened = with_descriptors(free + more, || FileStore::open(&options));
+        let refused = opened.expect_err("another boot id is let in");
+        assert_eq!(std::fs::read(&file).unwrap(), before, "{more}: {refused}");
+        match refused.kind() {
+            ErrorKind::Unavailable => without += 1,
+            kind => assert_eq!(kind, ErrorKind::Unsupported, "{more}: {refused}"),
+        }
+    }
+    assert!((7..20).contains(&without), "{without}");
 }
 
 fn number_of(file: &File) -> i32 {

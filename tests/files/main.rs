@@ -91,6 +91,10 @@ const TESTS: &[(&str, fn())] = &[
         limits::a_process_without_descriptors_gets_an_error_and_no_lock,
     ),
     (
+        "another_boot_id_is_refused_by_a_process_without_descriptors",
+        limits::another_boot_id_is_refused_by_a_process_without_descriptors,
+    ),
+    (
         "a_disk_that_is_full_at_any_page_refuses_and_keeps_every_hold",
         limits::a_disk_that_is_full_at_any_page_refuses_and_keeps_every_hold,
     ),
@@ -157,6 +161,7 @@ fn worker(words: &[&str]) {
         ["count", url, log, report, fence] => counting::count(url, log, report, *fence == "fenced"),
         ["tokens", url, log] => tokens::take_and_release(url, log),
         ["full", directory] => limits::fill(directory),
+        ["other-boot", directory] => limits::open_with_few_descriptors(directory),
         ["mounted", one, other] => mounts::exclude(one, other),
         ["shards"] => shard_faults::serve_if_asked(),
         ["read-only", directory] => mounts::open_read_only(directory),

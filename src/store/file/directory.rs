@@ -78,7 +78,7 @@ impl Directory {
         };
         let meta = Meta {
             boot: digits(&boot_text),
-            time_namespace: time_namespace(),
+            time_namespace: time_namespace()?,
         };
         let name = hex(meta.boot);
         let keys = folder(all_keys.as_fd(), &*name, group, folder_mode)
@@ -89,7 +89,11 @@ impl Directory {
         let tokens = Tokens::open(
             (root, path.clone(), file_mode),
             &meta,
-            |boot| is_in_use(all_keys.as_fd(), boot),
+            |boot| {
+                is_in_use(all_keys.as_fd(), boot).map_err(|errno| {
+                    no_effect("see whether another boot id is in use", path, errno)
+                })
+            },
             now_micros,
             wall_micros,
         )?;
@@ -173,17 +177,16 @@ fn create(
     Ok(file)
 }
 
-/// The names in a folder, without `.` and `..`. Those that cannot be read are left out.
-pub(super) fn names(folder: BorrowedFd<'_>) -> Vec<String> {
-    let Ok(entries) = Dir::read_from(folder) else {
-        return Vec::new();
-    };
-    let names = entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names
-        .filter(|name| !matches!(name.as_str(), "." | ".."))
-        .collect()
+/// The names in a folder, without `.` and `..`.
+pub(super) fn names(folder: BorrowedFd<'_>) -> rustix::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !matches!(name.as_str(), "." | "..") {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn open_folder(at: BorrowedFd<'_>, path: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
@@ -229,7 +232,7 @@ fn folder(
             // its user alone.
             let stat = rustix::fs::fstat(&found)?;
             let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
-            if group.is_none() || !is_ours || !names(found.as_fd()).is_empty() {
+            if group.is_none() || !is_ours || !names(found.as_fd())?.is_empty() {
                 return Ok(found);
             }
         }
@@ -315,21 +318,24 @@ fn group_id(group: &str) -> Result<Gid, Error> {
 }
 
 fn read_system(path: &str) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|error| {
-        Error::unavailable(format!(
-            "cannot read the identity of this boot: path={path} error={error}"
-        ))
-    })
+    std::fs::read_to_string(path).map_err(|error| unread("boot", path, &error))
+}
+
+fn unread(what: &str, path: &str, error: &std::io::Error) -> Error {
+    Error::unavailable(format!(
+        "cannot read the identity of this {what}: path={path} error={error}"
+    ))
 }
 
 /// Two processes with different boot clocks cannot share times. Kernels without time namespaces
 /// have one clock.
-fn time_namespace() -> String {
-    let name = std::fs::read_link("/proc/self/ns/time");
-    name.map_or_else(
-        |_| "none".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+fn time_namespace() -> Result<String, Error> {
+    let path = "/proc/self/ns/time";
+    match std::fs::read_link(path) {
+        Ok(name) => Ok(name.to_string_lossy().into_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok("none".to_owned()),
+        Err(error) => Err(unread("time namespace", path, &error)),
+    }
 }
 
 /// The first 16 bytes that a text's hexadecimal digits give; shorter texts are filled up.
@@ -343,28 +349,37 @@ fn digits(text: &str) -> [u8; 16] {
 }
 
 /// Whether a process of another boot id lives. A container may have a boot id of its own on the
-/// same machine.
-fn is_in_use(all_keys: BorrowedFd<'_>, boot: &str) -> bool {
-    open_folder(all_keys, boot).is_ok_and(|folder| !lock_alone(folder.as_fd()))
+/// same machine. Only a folder that is not there is not in use: any other error says nothing about
+/// its processes.
+fn is_in_use(all_keys: BorrowedFd<'_>, boot: &str) -> rustix::io::Result<bool> {
+    match open_folder(all_keys, boot) {
+        Ok(folder) => lock_alone(folder.as_fd()).map(|is_alone| !is_alone),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
-fn lock_alone(folder: BorrowedFd<'_>) -> bool {
-    rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok()
+fn lock_alone(folder: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    match rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
-/// Deletes the locks of other boots: their holders are gone.
+/// Deletes the locks of other boots: their holders are gone. What fails here is left to the next.
 fn remove_other_boots(all_keys: BorrowedFd<'_>, ours: &str) {
-    for other in names(all_keys) {
+    for other in names(all_keys).unwrap_or_default() {
         if other == ours {
             continue;
         }
         let Ok(folder) = open_folder(all_keys, &*other) else {
             continue;
         };
-        if !lock_alone(folder.as_fd()) {
+        if lock_alone(folder.as_fd()) != Ok(true) {
             continue;
         }
-        for name in names(folder.as_fd()) {
+        for name in names(folder.as_fd()).unwrap_or_default() {
             // Another process may be deleting it too.
             let _ = rustix::fs::unlinkat(&folder, &*name, AtFlags::empty());
         }

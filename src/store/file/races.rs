@@ -97,7 +97,7 @@ fn another_time_namespace_is_refused() {
             time_namespace: time_namespace.to_owned(),
         };
         let place = (root(), directory.0.clone(), Mode::RUSR | Mode::WUSR);
-        Tokens::open(place, &meta, |_| false, 0, 0).map(drop)
+        Tokens::open(place, &meta, |_| Ok(false), 0, 0).map(drop)
     };
     let ours = std::fs::read_link("/proc/self/ns/time").unwrap();
     assert!(opened(&ours.to_string_lossy()).is_ok());

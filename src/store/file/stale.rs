@@ -21,19 +21,19 @@ pub(super) fn remove_stale(directory: &Directory, now: u64) {
         // Another process may have been faster.
         let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
     };
-    for name in names(directory.keys()) {
+    for name in names(directory.keys()).unwrap_or_default() {
         if name.starts_with('~') && older_than(directory.keys(), &name, UNFINISHED) {
             remove(directory.keys(), &name);
         }
     }
-    for name in names(directory.sockets()) {
+    for name in names(directory.sockets()).unwrap_or_default() {
         if older_than(directory.sockets(), &name, UNFINISHED)
             && wake::is_abandoned(directory, &name)
         {
             remove(directory.sockets(), &name);
         }
     }
-    for name in names(directory.lives()) {
+    for name in names(directory.lives()).unwrap_or_default() {
         if older_than(directory.lives(), &name, LONG_DEAD) && process::is_unlocked(directory, &name)
         {
             remove(directory.lives(), &name);

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::crowds::Crowds;
 use super::directory::{Directory, names};
+use super::errors::no_effect;
 use super::kept::Kept;
 use super::key_file::key_of;
 use super::options::FileOptions;
@@ -376,7 +377,9 @@ impl Store for FileStore {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Error> {
-        let keys = names(self.0.directory.keys());
+        let directory = &self.0.directory;
+        let keys = names(directory.keys())
+            .map_err(|errno| no_effect("list the locks", directory.path(), errno))?;
         let mut keys: Vec<Key> = (keys.iter().filter_map(|name| key_of(name)))
             .filter(|key| key.as_str().starts_with(prefix))
             .collect();

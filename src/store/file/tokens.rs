@@ -64,7 +64,7 @@ impl Tokens {
     pub(super) fn open(
         (root, path, file_mode): (OwnedFd, PathBuf, Mode),
         meta: &Meta,
-        is_in_use: impl Fn(&str) -> bool,
+        is_in_use: impl Fn(&str) -> Result<bool, Error>,
         now_micros: u64,
         wall_micros: u64,
     ) -> Result<Self, Error> {
@@ -87,7 +87,7 @@ impl Tokens {
                     }
                     Ok(content)
                 }
-                Some(content) if is_in_use(&content.boot) => Err(Error::unsupported(
+                Some(content) if is_in_use(&content.boot)? => Err(Error::unsupported(
                     "processes with another boot id use this directory, in a container for example, and would not see these locks; use a directory for each boot id",
                 )),
                 _ => Ok(Content {
