@@ -79,6 +79,12 @@ impl Signals {
                 Ok((which, listen(SignalKind::from_raw(which as i32))?))
             })
             .collect::<Result<_, Failure>>()?;
+        // A file that would be larger than we may write (`ulimit -f`): the write fails, and that is
+        // reported. A handler, since a command would inherit a signal that is ignored.
+        if ignored & (1 << (Signal::SIGXFSZ as u32 - 1)) == 0 {
+            (signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default()))
+                .map_err(|why| Failure::system("signals cannot be listened to", &why))?;
+        }
         // Whatever our parent has blocked: without SIGCHLD no end of a command would be seen. Only
         // now, so that a signal that waited is one that we listen to.
         (SigSet::from_iter(BLOCKED).thread_set_mask())

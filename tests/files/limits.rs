@@ -14,15 +14,47 @@ use crate::place::{Place, claim, is_held, shell_that_mounts, try_once, wait};
 const LONG: Duration = Duration::from_secs(1000);
 
 fn with_descriptors<T>(limit: u64, work: impl FnOnce() -> T) -> T {
-    let before = getrlimit(Resource::Nofile);
+    within(Resource::Nofile, limit, work)
+}
+
+fn within<T>(resource: Resource, limit: u64, work: impl FnOnce() -> T) -> T {
+    let before = getrlimit(resource);
     let low = Rlimit {
         current: Some(limit),
         ..before
     };
-    setrlimit(Resource::Nofile, low).unwrap();
+    setrlimit(resource, low).unwrap();
     let done = work();
-    setrlimit(Resource::Nofile, before).unwrap();
+    setrlimit(resource, before).unwrap();
     done
+}
+
+/// A larger write would end it (`SIGXFSZ`).
+pub(crate) fn a_process_that_may_not_write_files_as_large_as_the_stores_is_refused() {
+    /// Two states of 64 KiB.
+    const LARGEST: u64 = 2 * 64 * 1024;
+    let place = Place::new();
+    let options = FileOptions::parse(&place.url("")).unwrap();
+    let open = |limit| within(Resource::Fsize, limit, || FileStore::open(&options));
+    for limit in [0, 1, LARGEST / 2, LARGEST - 1] {
+        let refused = open(limit).expect_err("it is killed by its first long queue");
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+        assert!(refused.to_string().contains("ulimit -f"), "{refused}");
+        assert!(!place.0.join("locks").exists());
+    }
+    let store = open(LARGEST).unwrap();
+    within(Resource::Fsize, LARGEST, || {
+        let held = try_once(&store, "a", LONG).unwrap();
+        let mut queued = 0;
+        let full = loop {
+            match wait(store.acquire(&claim("a", LONG))) {
+                Ok(_) => queued += 1,
+                Err(full) => break full,
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::Contended, "{queued}: {full}");
+        assert!(is_held(&store, &held));
+    });
 }
 
 /// `EMFILE` at the first descriptor, the second, and so on: this program has one thread.

@@ -107,6 +107,10 @@ const TESTS: &[(&str, fn())] = &[
         mounts::a_read_only_directory_is_refused,
     ),
     (
+        "a_process_that_may_not_write_files_as_large_as_the_stores_is_refused",
+        limits::a_process_that_may_not_write_files_as_large_as_the_stores_is_refused,
+    ),
+    (
         "members_come_and_go_on_files",
         shards::members_come_and_go_on_files,
     ),

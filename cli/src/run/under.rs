@@ -1,6 +1,7 @@
 //! One command under one hold, from its start to the release.
 
 use std::future::pending;
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -101,9 +102,13 @@ fn lease_file(held: &HoldOfRun<'_>, output: Output) -> Option<LeaseFile> {
     match LeaseFile::create(held.tokens(), || held.remaining()) {
         Ok(file) => Some(file),
         Err(why) => {
+            let advice = match why.kind() {
+                ErrorKind::FileTooLarge => "raise the limit of a file's size (ulimit -f)",
+                _ => "set XDG_RUNTIME_DIR to a folder that can be written",
+            };
             output.event(
                 format!(
-                    "the lease file could not be created, and leasehold check does not work in the command: {why}; set XDG_RUNTIME_DIR to a folder that can be written"
+                    "the lease file could not be created, and leasehold check does not work in the command: {why}; {advice}"
                 ),
                 &json!({ "event": "no_lease_file", "why": why.to_string() }),
             );

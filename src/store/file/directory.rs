@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use nix::unistd::Group;
 use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, RawMode, Stat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::errors::no_effect;
 use super::options::FileOptions;
+use super::slots;
 use super::tokens::{Meta, Tokens};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::hex;
@@ -55,6 +57,7 @@ impl Directory {
         wall_micros: u64,
     ) -> Result<Self, Error> {
         let path = &plain(&options.directory)?;
+        check_file_size(path)?;
         let group = options.group.as_deref().map(group_id).transpose()?;
         let (folder_mode, file_mode) = match group {
             None => (0o700, 0o600),
@@ -263,6 +266,22 @@ fn check_file_system(root: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
         path.display(),
         names.join(", ")
     )))
+}
+
+/// A write beyond the limit of the process would end it (`SIGXFSZ`).
+fn check_file_size(path: &Path) -> Result<(), Error> {
+    let needed = slots::LARGEST_FILE;
+    let limit = getrlimit(Resource::Fsize).current;
+    match limit.filter(|limit| *limit < needed) {
+        None => Ok(()),
+        Some(limit) => Err(Error::new(
+            ErrorKind::Denied,
+            format!(
+                "this process may not write files as large as the locks' are: directory={} limit={limit} needed={needed}; raise the limit of a file's size (ulimit -f, LimitFSIZE=)",
+                path.display()
+            ),
+        )),
+    }
 }
 
 /// An absolute path that ends with a name: a slash or a dot at its end would follow a symbolic

@@ -19,6 +19,7 @@ const SLOT: u64 = 64 * 1024;
 const HEADER: usize = 4 + 4 + 8 + 16;
 /// The largest payload.
 pub(super) const MOST: usize = SLOT as usize - HEADER;
+pub(super) const LARGEST_FILE: u64 = 2 * SLOT;
 /// A write within one page is not cut off.
 const PAGE: usize = 4096;
 

@@ -64,7 +64,8 @@ impl FileStore {
     /// # Errors
     ///
     /// `Unsupported` on a file system that is not local, or if processes of another time namespace
-    /// use the directory. `Denied` if this user may not use it, or others may write to it.
+    /// use the directory. `Denied` if this user may not use it, others may write to it, or the
+    /// process may not write files of 128 KiB (`RLIMIT_FSIZE`): a write would end it.
     /// `Corrupt` if it is not a directory of locks.
     pub fn open(options: &FileOptions) -> Result<Self, Error> {
         Self::open_with_clock(options, Clock::system()?)
