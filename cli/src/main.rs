@@ -33,6 +33,8 @@ mod wait;
 mod watch;
 
 use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -52,6 +54,8 @@ unsafe extern "C" {}
 
 /// How long a hold that has ended waits for a reader of its last messages.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// More than a runtime with its signals needs, and the one of the lock manager.
+const DESCRIPTORS: usize = 12;
 
 fn main() -> ExitCode {
     // Subcommands that only the tool itself starts. They are in no help and no completion.
@@ -130,9 +134,12 @@ fn dispatch(cli: &Cli, output: Output) -> Result<Status, Failure> {
         _ => {}
     }
     output.listen(cli.verbose);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+    let runtime = has_descriptors()
+        .and_then(|()| {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+        })
         .map_err(|why| Failure::system("no runtime could be built", &why))?;
     runtime.block_on(async {
         match command {
@@ -151,6 +158,13 @@ fn dispatch(cli: &Cli, output: Output) -> Result<Status, Failure> {
             Command::Sql(args) => sql::sql(args, output).map(Status::from),
         }
     })
+}
+
+/// Whether there are descriptors for the runtimes and their signals, which would panic without.
+fn has_descriptors() -> io::Result<()> {
+    let stderr = io::stderr();
+    let descriptors = (0..DESCRIPTORS).map(|_| stderr.as_fd().try_clone_to_owned());
+    descriptors.collect::<io::Result<Vec<_>>>().map(drop)
 }
 
 /// A subcommand that a signal ends at any point. As the first process of a container it has to

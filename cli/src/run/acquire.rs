@@ -1,25 +1,50 @@
 //! From the options of a lock to what is held.
 
+use leasehold::clock::Clock;
 use leasehold::{Error, ErrorKind, LockManager};
 
 use super::held::HoldOfRun;
+use super::pause_after;
 use crate::args::{LockArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::wait::Wait;
 
-/// Acquires what the options name, within the manager's wait, which is theirs.
+/// Acquires what the options name, within the manager's wait, which is theirs. A queue that is full
+/// is refused at once, and is asked again until that wait is over.
 pub(super) async fn acquire(
     locks: &LockManager,
     store: &StoreArgs,
     args: &LockArgs,
 ) -> Result<HoldOfRun<'static>, Failure> {
+    let clock = Clock::system()?;
+    let began = clock.stamp();
+    let wait = locks.settings().wait;
+    let mut refused = None;
     loop {
-        let error = match acquire_once(locks, args).await {
-            Ok(held) => return Ok(held),
-            Err(error) => error,
+        let asked = acquire_once(locks, args);
+        let answer = match (&refused, args.wait) {
+            // The first one has the manager's wait.
+            (None, _) | (_, Some(Wait::Forever)) => Some(asked.await),
+            (Some(_), _) => {
+                let left = wait.saturating_sub(clock.stamp().since(&began));
+                clock.timeout(left, asked).await
+            }
+        };
+        let error = match (answer, refused.take()) {
+            (Some(Ok(held)), _) => return Ok(held),
+            (Some(Err(error)), _) | (None, Some(error)) => error,
+            // Only a later request has a time-out here.
+            (None, None) => continue,
         };
         let is_busy = error.kind() == ErrorKind::Contended;
-        if is_busy && args.wait == Some(Wait::Forever) {
+        let has_time = match (args.wait, error.retry_after()) {
+            (Some(Wait::Forever), _) => true,
+            (_, Some(pause)) => clock.stamp().since(&began) + pause < wait,
+            (_, None) => false,
+        };
+        if is_busy && has_time {
+            pause_after(&error).await?;
+            refused = Some(error);
             continue;
         }
         let mut failure = Failure::from(error);

@@ -15,7 +15,7 @@ use super::connect::{Patience, connect};
 use super::countdown::Countdown;
 use super::held::HoldOfRun;
 use super::under::{Ended, run_under};
-use super::{PARTING, observed, put_away};
+use super::{PARTING, observed, pause_after, put_away};
 use crate::args::{LeaderArgs, StepDownArgs};
 use crate::exit::{Failure, Status, code, with_causes};
 use crate::output::Output;
@@ -88,7 +88,7 @@ async fn campaign(
     loop {
         match election.campaign(name).await {
             Ok(leadership) => return Ok(HoldOfRun::Term(leadership)),
-            Err(error) if error.kind() == ErrorKind::Contended => {}
+            Err(error) if error.kind() == ErrorKind::Contended => pause_after(&error).await?,
             Err(error) if error.is_retryable() => {
                 let why = with_causes(&error);
                 output.event(

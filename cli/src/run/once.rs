@@ -9,6 +9,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::countdown::Countdown;
 use super::held::HoldOfRun;
+use super::pause_after;
 use super::under::{Ended, run_under};
 use crate::args::{OnDeath, OnceArgs, RunArgs};
 use crate::exit::{Failure, Status, code, with_causes};
@@ -81,7 +82,15 @@ pub(super) async fn run_once(
         };
         match ran {
             Err(JobError::NotRun { why })
-                if why.kind() == ErrorKind::Contended && args.lock.wait == Some(Wait::Forever) => {}
+                if why.kind() == ErrorKind::Contended && args.lock.wait == Some(Wait::Forever) =>
+            {
+                let mut signals = signals.lock().await;
+                tokio::select! {
+                    biased;
+                    signal = signals.ending() => return Ok(Status::Signal(signal)),
+                    paused = pause_after(&why) => paused?,
+                }
+            }
             ran => return ended(ran, &job, args, output),
         }
     }

@@ -41,6 +41,8 @@ mod rests;
 mod revocations;
 mod run;
 mod same_line;
+#[cfg(target_os = "linux")]
+mod shortages;
 mod starts;
 mod step_down;
 mod streams;
