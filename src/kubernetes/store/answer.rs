@@ -78,6 +78,30 @@ impl<'a> On<'a> {
         )
     }
 
+    /// The commands that allow all that is sent about such a resource, to the account that a
+    /// refusal names.
+    fn role(&self, refusal: &str) -> String {
+        let namespace = self.namespace;
+        let (role, verbs) = match self.resource {
+            "leases" => ("leasehold".to_owned(), "get,list,watch,create,update"),
+            // An object behind a fence.
+            other => (format!("leasehold-{other}"), "get,update"),
+        };
+        let account = refusal.split_once("system:serviceaccount:");
+        // It is part of a command, so it may have the letters of two names only.
+        let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':');
+        let account = account
+            .and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()))
+            .filter(|account| account.chars().all(letter))
+            .unwrap_or_else(|| format!("{namespace}:NAME"));
+        format!(
+            "kubectl -n {namespace} create role {role} --verb={verbs} --resource={} && \
+             kubectl -n {namespace} create rolebinding {role} --role={role} \
+             --serviceaccount={account}",
+            self.resource_of_group()
+        )
+    }
+
     fn resource_of_group(&self) -> String {
         let dot = if self.group.is_empty() { "" } else { "." };
         format!("{}{dot}{}", self.resource, self.group)
@@ -107,7 +131,7 @@ impl Answer {
 /// The error of a refusal with this code and the server's text.
 pub(super) fn refusal(code: u16, text: &str, verb: Verb, path: &str) -> Error {
     let on = On::of(path);
-    let (asked, namespace) = (on.asked(verb), on.namespace);
+    let asked = on.asked(verb);
     let text: String = text
         .chars()
         .filter(|c| !c.is_control())
@@ -120,10 +144,8 @@ pub(super) fn refusal(code: u16, text: &str, verb: Verb, path: &str) -> Error {
         // They are read again with the next request.
         .that_may_pass(),
         403 => Error::denied(format!(
-            "the API server forbids it: {asked}; if a Role is missing: kubectl -n {namespace} create role leasehold \
-             --verb=get,list,watch,create,update --resource={} && kubectl -n {namespace} create \
-             rolebinding leasehold --role=leasehold --serviceaccount={namespace}:NAME",
-            on.resource_of_group()
+            "the API server forbids it: {asked}; if a Role is missing: {}",
+            on.role(&text)
         )),
         404 if verb == Verb::Create => Error::invalid(format!(
             "there is no such namespace: {asked}; create it, or name another in the URL"
@@ -215,5 +237,23 @@ mod tests {
         let error = refusal(403, "user x cannot", Verb::Update, LEASES).to_string();
         assert!(error.contains("verb=update"), "{error}");
         assert!(error.contains("kubectl -n shop create role"), "{error}");
+        assert!(error.contains("--serviceaccount=shop:NAME"), "{error}");
+    }
+
+    #[test]
+    fn the_role_is_for_the_account_that_asked_and_for_what_it_asked_for() {
+        let text = r#"configmaps "prices" is forbidden: User "system:serviceaccount:web:worker" cannot get resource"#;
+        let path = "/api/v1/namespaces/shop/configmaps/prices";
+        let error = refusal(403, text, Verb::Get, path).to_string();
+        for part in [
+            "create role leasehold-configmaps --verb=get,update --resource=configmaps ",
+            "create rolebinding leasehold-configmaps --role=leasehold-configmaps ",
+            "--serviceaccount=web:worker",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        let text = text.replace("worker", "worker; echo");
+        let error = refusal(403, &text, Verb::Get, path).to_string();
+        assert!(error.ends_with("--serviceaccount=shop:NAME"), "{error}");
     }
 }
