@@ -110,6 +110,9 @@ if ! has_apiserver && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
     timeout --kill-after=10 "${APISERVER_SECONDS:-1500}" tests/kubernetes_server/build-apiserver.sh || true
 fi
 if has_apiserver; then
+    # Its processes are the pods of a test. A package of its own, for its web framework.
+    CARGO_TARGET_DIR=$target cargo build --locked --quiet --manifest-path examples/kubernetes/Cargo.toml ||
+        problems+=("the example of Kubernetes was not built")
     cargo test -p leasehold --locked --all-features --test kubernetes_server 2>&1 | tee -a "$log" || problems+=("the tests on an API server failed")
 else
     not_run+=("tests/kubernetes_server/main.rs: there is no kube-apiserver, and it was not built")

@@ -6,6 +6,7 @@
 //! | [`choosing`] | to find the kind of lock for a task |
 //! | [`guarded`] | before the first run that matters: its phases and its outcomes |
 //! | [`leading`] | to do something on one of many hosts, and to move it in order |
+//! | [`deployment`] | to do so in a Deployment of Kubernetes: probes, rollouts, lost nodes |
 //! | [`shards`] | to divide N pieces of work among processes |
 //! | [`once`] | to run a cron job once, on one of many hosts |
 //! | [`migrations`] | to migrate a database from several hosts that start at once |
@@ -55,6 +56,9 @@ pub mod concepts {}
 
 #[doc = include_str!("credentials.md")]
 pub mod credentials {}
+
+#[doc = include_str!("deployment.md")]
+pub mod deployment {}
 
 #[doc = include_str!("guarded.md")]
 pub mod guarded {}

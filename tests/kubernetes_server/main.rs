@@ -4,10 +4,13 @@
 #[path = "../support/kubernetes/mod.rs"]
 mod kubernetes;
 
+mod deployment;
 mod faults;
 mod fence;
 mod fidelity;
+mod pods;
 mod rights;
+mod rollout;
 mod suite;
 mod turns;
 

@@ -14,7 +14,7 @@ use k8s_openapi::serde_json::{Value, json};
 use leasehold::store::OwnerToken;
 
 use super::process::{answers, free_port, until};
-use super::{canary, kubeconfig, raw};
+use super::{audit, canary, kubeconfig, raw};
 
 /// Where `tests/kubernetes_server/build-apiserver.sh` puts it.
 const BUILT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/servers/kube-apiserver");
@@ -32,6 +32,15 @@ pub(crate) struct ApiServer {
 impl ApiServer {
     /// A server with the namespace [`NAMESPACE`], whose administrator is in a kubeconfig.
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// A server that keeps what it answered, for [`audit::read`](super::audit::read).
+    pub(crate) async fn start_audited() -> Self {
+        Self::start_with(Some(audit::POLICY)).await
+    }
+
+    async fn start_with(policy: Option<&str>) -> Self {
         canary::watch();
         let unique = OwnerToken::generate().unwrap().expose();
         let folder = std::env::temp_dir().join(format!("leasehold-k8s-{unique}"));
@@ -44,6 +53,9 @@ impl ApiServer {
             .expect("openssl is installed");
         assert!(key.status.success(), "{key:?}");
         set_tokens(&folder, &[("admin", &admin_token(), "system:masters")]);
+        if let Some(policy) = policy {
+            fs::write(folder.join(audit::POLICY_FILE), policy).unwrap();
+        }
         let (etcd_port, peers, port) = (free_port(), free_port(), free_port());
         let mut etcd = start_etcd(&folder, etcd_port, peers);
         let there = answers(&mut etcd, || health(etcd_port).contains("true"));
@@ -153,12 +165,17 @@ impl ApiServer {
         let account = json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE});
         let binding = json!({"metadata": metadata, "roleRef": role, "subjects": [account]});
         made(&format!("{rbac}/rolebindings"), binding).await;
+        self.token_of(NAMESPACE, name).await
+    }
+
+    /// A new token of a service account.
+    pub(crate) async fn token_of(&self, namespace: &str, account: &str) -> String {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let asked = json!({"spec": {"expirationSeconds": 3600}});
-        let token = made(&format!("{accounts}/{name}/token"), asked).await;
-        token["status"]["token"]
-            .as_str()
-            .expect("a token")
-            .to_owned()
+        let (code, token) = self.send("POST", &path, Some(asked)).await;
+        assert_eq!(code, 201, "{token}");
+        let token = token["status"]["token"].as_str().expect("a token");
+        token.to_owned()
     }
 
     /// Ends the API server by `kill -9`.
@@ -276,6 +293,12 @@ fn start_api(folder: &Path, port: u16, etcd_port: u16) -> Child {
         // No controller makes the token of an account's secret.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
     ]);
+    if folder.join(audit::POLICY_FILE).exists() {
+        command.args([
+            format!("--audit-policy-file={}", at(audit::POLICY_FILE)),
+            format!("--audit-log-path={}", at(audit::LOG_FILE)),
+        ]);
+    }
     logged(folder, "api", &mut command)
 }
 
