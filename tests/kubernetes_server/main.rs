@@ -11,6 +11,7 @@ mod fidelity;
 mod pods;
 mod rights;
 mod rollout;
+mod squeeze;
 mod suite;
 mod turns;
 
