@@ -12,13 +12,13 @@ use crate::kubernetes::raw;
 
 const TTL: Duration = Duration::from_secs(15);
 
-fn claim(key: &str) -> Claim {
+pub(crate) fn claim(key: &str) -> Claim {
     let owner = OwnerToken::generate().unwrap();
     let label = Label::parse("host-a").unwrap();
     Claim::new(Key::parse(key).unwrap(), owner, label, TTL)
 }
 
-async fn granted(store: &KubernetesStore, claim: &Claim) -> Grant {
+pub(crate) async fn granted(store: &KubernetesStore, claim: &Claim) -> Grant {
     match store.acquire(claim).await.unwrap() {
         Acquired::Granted(grant) => grant,
         other => panic!("{other:?}"),

@@ -9,3 +9,4 @@ mod answers;
 mod fence;
 mod login;
 mod suite;
+mod waiting;

@@ -13,7 +13,7 @@ use super::lease::{self, LABEL, LeaseVersion};
 use super::link::Link;
 use super::names;
 use super::watcher::{self, Watchers};
-use crate::clock::wall_millis;
+use crate::clock::{Stamp, wall_millis};
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::store::{Hint, Listed, Record, Register, Swapped};
@@ -161,6 +161,11 @@ impl Register for KubernetesRegister {
 
     async fn watch(&self, key: &Key) -> Result<Hint, Error> {
         watcher::subscribe(&self.watchers, &self.link, key).await
+    }
+
+    fn watched(&self, key: &Key) -> Option<(Record, LeaseVersion, Stamp)> {
+        let (lease, at) = self.watchers.newest(key)?;
+        Some((lease::read(&lease).ok()?, LeaseVersion(lease), at))
     }
 
     async fn close(&self) -> Result<(), Error> {

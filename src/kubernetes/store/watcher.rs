@@ -17,6 +17,7 @@ use super::answer::{Verb, refusal, unanswered};
 use super::lease;
 use super::link::Link;
 use super::names;
+use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::store::{Hint, State};
@@ -42,6 +43,15 @@ struct Seen {
     accepted: Option<Result<(), Error>>,
     /// How often the key was seen free.
     free: u64,
+    /// The Lease as this watch has shown it last, and when; nothing between two watches.
+    newest: Option<(Arc<Lease>, Stamp)>,
+}
+
+impl Watchers {
+    /// The Lease as the watch of a key has shown it last, and when.
+    pub(super) fn newest(&self, key: &Key) -> Option<(Arc<Lease>, Stamp)> {
+        self.0.lock().get(key)?.borrow().newest.clone()
+    }
 }
 
 /// How a watch ended.
@@ -110,6 +120,7 @@ async fn run(watchers: Arc<Watchers>, link: Arc<Link>, key: Key, sender: Arc<wat
             let begun = link.clock.stamp();
             let limit = Duration::from_secs(RUNS.into()) + GRACE;
             let watched = link.clock.timeout(limit, once(&link, &key, &sender)).await;
+            sender.send_if_modified(|seen| seen.newest.take().is_some());
             let error = match watched.unwrap_or(Ended::Resume) {
                 // A server, or a proxy before it, that ends each watch at once is not asked without
                 // a pause.
@@ -169,18 +180,24 @@ async fn once(link: &Link, key: &Key, sender: &watch::Sender<Seen>) -> Ended {
     sender.send_modify(|seen| seen.accepted = Some(Ok(())));
     pin_mut!(events);
     while let Some(event) = events.next().await {
-        let is_free = match event {
+        let now = link.clock.stamp();
+        let (is_free, newest) = match event {
             Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => {
-                lease::read(&lease).is_ok_and(|record| record.state == State::Free)
+                let record = lease::read(&lease);
+                let is_free = record.is_ok_and(|record| record.state == State::Free);
+                (is_free, Some((Arc::new(lease), now)))
             }
-            Ok(WatchEvent::Deleted(_)) => true,
-            Ok(WatchEvent::Bookmark(_)) => false,
+            Ok(WatchEvent::Deleted(_)) => (true, None),
+            Ok(WatchEvent::Bookmark(_)) => continue,
             Ok(WatchEvent::Error(status)) => return failed(kube::Error::Api(status)),
             Err(error) => return failed(error),
         };
-        if is_free {
-            sender.send_modify(|seen| seen.free += 1);
-        }
+        // Together: a waiter that misses the wake-up finds that the key is free.
+        sender.send_if_modified(|seen| {
+            seen.free += u64::from(is_free);
+            seen.newest = newest;
+            is_free
+        });
     }
     Ended::Resume
 }

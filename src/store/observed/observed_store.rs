@@ -73,6 +73,15 @@ impl<R: Register> ObservedStore<R> {
         self.state.lock().seen.get(key).cloned()
     }
 
+    /// What a watch shows to a waiter that a load has refused before. A first request is answered
+    /// by a load, so that it sees each release that was answered before it.
+    fn followed(&self, claim: &Claim) -> Option<Seen<R::Version>> {
+        let shown = self.register.watched(&claim.key)?;
+        let mut state = self.state.lock();
+        let is_waiter = state.seen.get(&claim.key)?.refused == Some(claim.owner);
+        is_waiter.then(|| state.seen.follow(&claim.key, shown))?
+    }
+
     async fn load(&self, key: &Key) -> Result<Option<Seen<R::Version>>, Error> {
         let loaded = self.register.load(key).await?;
         // After the answer: whoever wrote what it shows had sent it by then.
@@ -198,7 +207,7 @@ impl<R: Register> Store for ObservedStore<R> {
         }
         // What this process freed itself, or saw a dead holder's, needs no load.
         let is_open = |seen: &Seen<_>| seen.is_open(&self.clock.stamp());
-        let mut known = self.known(key).filter(is_open);
+        let mut known = (self.known(key).filter(is_open)).or_else(|| self.followed(claim));
         for _ in 0..TRIES {
             let seen = match known.take() {
                 Some(seen) => Some(seen),
@@ -214,6 +223,7 @@ impl<R: Register> Store for ObservedStore<R> {
                 Some(seen) if seen.is_of(claim) => seen.record.token,
                 Some(seen) => {
                     let remaining = Some(seen.remaining(&now));
+                    self.state.lock().seen.refuse(claim);
                     return Ok(Acquired::Busy { remaining });
                 }
                 None => self.next_token(None),

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use super::record::Record;
+use crate::clock::Stamp;
 use crate::model::error::Error;
 use crate::model::key::Key;
 use crate::store::Hint;
@@ -89,6 +90,15 @@ pub trait Register: Debug + Send + Sync + 'static {
     fn watch(&self, key: &Key) -> impl Future<Output = Result<Hint, Error>> + Send {
         let _ = key;
         std::future::ready(Ok(Hint::never()))
+    }
+
+    /// What a live [`watch`](Self::watch) of the key has shown last, with its version, and a stamp
+    /// that was read after it had arrived; `None` without one. It may be behind: a waiter that was
+    /// refused by a load is refused by it again, without a request. The default implementation has
+    /// none, and each attempt of a waiter loads.
+    fn watched(&self, key: &Key) -> Option<(Record, Self::Version, Stamp)> {
+        let _ = key;
+        None
     }
 
     /// Closes the connections. The default implementation has none.

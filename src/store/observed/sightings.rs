@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::record::{Record, State};
 use crate::clock::{ClockKind, Stamp};
+use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::room::make_room;
 use crate::store::{Claim, LockInfo, LockMode};
@@ -21,6 +22,8 @@ pub(super) struct Seen<V> {
     pub(super) version: V,
     /// Read after the answer that first showed the version. So whoever wrote it sent it before.
     since: Stamp,
+    /// The last claim that a load has refused.
+    pub(super) refused: Option<OwnerToken>,
 }
 
 impl<V> Seen<V> {
@@ -108,7 +111,28 @@ impl<V: Clone + PartialEq> Sightings<V> {
                 record,
                 version,
                 since: now,
+                refused: self.0.get(key).and_then(|seen| seen.refused),
             },
         }
+    }
+
+    /// Notes that a load has refused this claim.
+    pub(super) fn refuse(&mut self, claim: &Claim) {
+        if let Some(seen) = self.0.get_mut(&claim.key) {
+            seen.refused = Some(claim.owner);
+        }
+    }
+
+    /// Notes what a watch showed, unless something later is known.
+    pub(super) fn follow(
+        &mut self,
+        key: &Key,
+        (record, version, at): (Record, V, Stamp),
+    ) -> Option<Seen<V>> {
+        let seen = self.0.get(key)?;
+        if seen.version != version && at.since(&seen.since).is_zero() {
+            return None;
+        }
+        Some(self.see(key, record, version, at))
     }
 }
