@@ -1,5 +1,6 @@
-// A candidate of client-go's election, which counts its terms in a file: it reads a number, waits, and
-// writes the next one. Two leaders at once would lose a count.
+// A candidate of client-go's election, which counts its terms in a file: it reads a number, waits,
+// and writes the next one. Two leaders at once would lose a count. With 0 terms it counts nothing,
+// and leads until it is killed.
 package main
 
 import (
@@ -24,29 +25,36 @@ func main() {
 	client := kubernetes.NewForConfigOrDie(config)
 	terms, err := strconv.Atoi(os.Args[5])
 	must(err)
+	if terms == 0 {
+		forever := func(context.CancelFunc) {}
+		lead(client, os.Args[2:5], 2*time.Second, forever)
+	}
 	for term := 0; term < terms; term++ {
-		lead(client, os.Args[2], os.Args[3], os.Args[4], os.Args[6])
+		lead(client, os.Args[2:5], 20*time.Millisecond, func(stop context.CancelFunc) {
+			count(os.Args[6])
+			stop()
+		})
 	}
 }
 
-func lead(client kubernetes.Interface, namespace, name, identity, file string) {
+// lead gets NAMESPACE LEASE IDENTITY.
+func lead(client kubernetes.Interface, of []string, retry time.Duration, work func(context.CancelFunc)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	lock := &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
+		LeaseMeta:  metav1.ObjectMeta{Namespace: of[0], Name: of[1]},
 		Client:     client.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: of[2]},
 	}
 	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
 		Lock:            lock,
 		ReleaseOnCancel: true,
 		LeaseDuration:   15 * time.Second,
 		RenewDeadline:   10 * time.Second,
-		RetryPeriod:     20 * time.Millisecond,
+		RetryPeriod:     retry,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {
-				count(file)
-				cancel()
+				work(cancel)
 			},
 			OnStoppedLeading: func() {},
 		},
