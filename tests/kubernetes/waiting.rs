@@ -4,7 +4,7 @@ use leasehold::kubernetes::KubernetesStore;
 use leasehold::store::{Acquired, Claim, Grant, Released, Renewed, Store};
 
 use crate::answers::{claim, granted};
-use crate::kubernetes::fake::FakeApiServer;
+use crate::kubernetes::fake::{FakeApiServer, Fault};
 use crate::kubernetes::process::until;
 
 struct World {
@@ -85,6 +85,27 @@ async fn a_waiter_without_a_watch_asks_the_server_each_time() {
     })
     .await;
     drop(hint);
+    until("the watch has ended", async || {
+        world.cost(&waits).await == 1
+    })
+    .await;
+    assert_eq!(world.cost(&waits).await, 1);
+}
+
+#[tokio::test]
+async fn between_two_watches_a_waiter_asks_the_server() {
+    let world = world().await;
+    let waits = claim("a");
+    let _hint = world.waiter.subscribe(&waits).await.unwrap();
+    world.cost(&waits).await;
+    until("the watch shows the holder", async || {
+        world.cost(&waits).await == 0
+    })
+    .await;
+    for _ in 0..20 {
+        world.server.next("watch", Fault::Refuse(500, None));
+    }
+    world.server.forget_versions();
     until("the watch has ended", async || {
         world.cost(&waits).await == 1
     })
