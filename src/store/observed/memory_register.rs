@@ -103,6 +103,10 @@ impl Register for MemoryRegister {
         }))
     }
 
+    fn watched(&self, _: &Key) -> Option<(Record, Self::Version, crate::clock::Stamp)> {
+        None
+    }
+
     async fn close(&self) -> Result<(), Error> {
         Ok(())
     }
