@@ -226,6 +226,17 @@ async fn a_watch_that_is_forbidden_is_an_error_and_the_caller_polls() {
 }
 
 #[tokio::test]
+async fn a_watch_that_is_refused_for_too_many_requests_pauses_every_request() {
+    let (server, store) = world().await;
+    server.next("watch", Fault::Refuse(429, Some(2)));
+    let clock = leasehold::clock::Clock::system().unwrap();
+    let before = clock.stamp();
+    store.subscribe(&claim("a")).await.unwrap_err();
+    let _grant = granted(&store, &claim("b")).await;
+    assert!(clock.stamp().since(&before) >= Duration::from_secs(2));
+}
+
+#[tokio::test]
 async fn callers_of_one_key_share_a_watch() {
     let (server, store) = world().await;
     let grant = granted(&store, &claim("a")).await;

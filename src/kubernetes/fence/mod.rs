@@ -86,7 +86,7 @@ impl K8sFence {
         let options = KubernetesOptions::parse(url)?;
         let link = Link::open(options, Clock::system()?).await?;
         Ok(Self {
-            link: Arc::new(link),
+            link,
             path: Arc::from(path),
         })
     }

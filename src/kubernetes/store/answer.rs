@@ -176,10 +176,23 @@ pub(super) fn unanswered(verb: Verb, path: &str, error: kube::Error) -> Error {
         () if was_not_sent(&error) || !verb.writes() => ErrorKind::Unavailable,
         () => ErrorKind::InDoubt,
     };
+    no_answer(kind, verb, path).because(cause::of_request(error))
+}
+
+/// The error of a request that was waited for as long as any is.
+pub(super) fn silent(verb: Verb, path: &str) -> Error {
+    let kind = match verb.writes() {
+        true => ErrorKind::InDoubt,
+        false => ErrorKind::Unavailable,
+    };
+    no_answer(kind, verb, path)
+}
+
+fn no_answer(kind: ErrorKind, verb: Verb, path: &str) -> Error {
     let asked = On::of(path).asked(verb);
     let message =
         format!("no answer from the API server: {asked}; check its address and its state");
-    Error::new(kind, message).because(cause::of_request(error))
+    Error::new(kind, message)
 }
 
 /// Whether no connection could be made, or the credentials could not be had.

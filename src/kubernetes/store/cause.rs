@@ -28,16 +28,9 @@ pub(super) fn of_request(error: kube::Error) -> BoxError {
 
 fn of_login(error: &AuthError) -> String {
     match error {
-        AuthError::AuthExecStart(error) => {
-            format!("the plugin for credentials cannot be started: {error}")
-        }
         AuthError::AuthExecRun { out, .. } => {
             format!("the plugin for credentials failed: {}", out.status)
         }
-        AuthError::AuthExecParse(_) | AuthError::AuthExec(_) | AuthError::ExecPluginFailed => {
-            "the plugin for credentials printed none".to_owned()
-        }
-        AuthError::MissingCommand => "the plugin for credentials has no command".to_owned(),
         AuthError::ReadTokenFile(error, path) => {
             format!("the token cannot be read: path={} {error}", path.display())
         }

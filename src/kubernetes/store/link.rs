@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request};
+use kube::Client;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 
-use super::answer::{Answer, Verb, unanswered};
-use super::cause;
+use super::answer::{Answer, Verb, silent, unanswered};
+use super::login::{LoggedIn, Login, Running, closed, log_in};
 use super::options::KubernetesOptions;
 use super::thread::Thread;
 use crate::clock::{Clock, ClockKind};
@@ -23,64 +21,58 @@ use crate::model::span::nanos;
 /// pause that it asked for.
 const TRIES: usize = 4;
 /// The pause that a refusal for too many requests asks for, if it names none.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause that a server can ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long a login may take, and the first login and request together.
 const OPENING: Duration = Duration::from_secs(10);
+/// How long a request may take with its connection, whether its caller still waits or not.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
 pub(crate) struct Link {
     options: KubernetesOptions,
     pub(crate) clock: Clock,
     pub(super) namespace: String,
-    client: Mutex<LoggedIn>,
-    /// Whoever logs in again. One login serves all that wait for it.
-    login: tokio::sync::Mutex<()>,
+    login: Mutex<Login>,
     /// Nothing is sent before: by the boot clock.
     rests_until: Mutex<u64>,
     /// `None` once it is closed.
     thread: Mutex<Option<Arc<Thread>>>,
 }
 
-/// A client, and how often this link has logged in before.
-#[derive(Clone)]
-pub(super) struct LoggedIn {
-    pub(super) client: Client,
-    pub(super) logins: u64,
-}
-
 impl Link {
     /// Reads the credentials, and checks that an API server answers.
-    pub(crate) async fn open(options: KubernetesOptions, clock: Clock) -> Result<Self, Error> {
+    pub(crate) async fn open(options: KubernetesOptions, clock: Clock) -> Result<Arc<Self>, Error> {
         options.validate()?;
         let opened = clock.timeout(OPENING, Self::open_unlimited(options, &clock));
-        opened.await.unwrap_or_else(|| Err(silent()))
+        opened.await.unwrap_or_else(|| Err(no_login()))
     }
 
-    async fn open_unlimited(options: KubernetesOptions, clock: &Clock) -> Result<Self, Error> {
+    async fn open_unlimited(options: KubernetesOptions, clock: &Clock) -> Result<Arc<Self>, Error> {
         let thread = Arc::new(Thread::start().await?);
-        let (client, namespace) = log_in(&thread, &options).await?;
-        let link = Self {
+        let made = thread.run(log_in(options.clone(), clock.clone())).await;
+        let made = made.ok_or_else(closed)??;
+        let link = Arc::new(Self {
             options,
             clock: clock.clone(),
-            namespace,
-            client: Mutex::new(LoggedIn { client, logins: 0 }),
-            login: tokio::sync::Mutex::default(),
+            namespace: made.namespace.clone(),
+            login: Mutex::new(Login::first(made, clock.boot())),
             rests_until: Mutex::new(0),
             thread: Mutex::new(Some(thread)),
-        };
+        });
         link.call(Verb::Get, "/version", None).await.map(|_| link)
     }
 
     /// Sends a request until it has an answer that says what became of it: success, absent (404)
-    /// or not as expected (409).
+    /// or not as expected (409). A request whose caller is gone is not sent again, but what was
+    /// begun for it goes on: the login, and the connection.
     ///
     /// # Errors
     ///
     /// `InDoubt` if a write may have had an effect; any other kind if it had none and will have
     /// none.
     pub(crate) async fn call(
-        &self,
+        self: &Arc<Self>,
         verb: Verb,
         path: &str,
         body: Option<Vec<u8>>,
@@ -90,8 +82,14 @@ impl Link {
             self.rested().await;
             let now = self.client();
             let sent = send(now.client, verb, path.to_owned(), body.clone());
-            let answer = self.thread()?.run(sent).await.ok_or_else(closed)?;
+            let clock = self.clock.clone();
+            let sent = async move { clock.timeout(LONGEST, sent).await };
+            let answer = self.thread()?.finish(sent).await.ok_or_else(closed)?;
+            let answer = answer.ok_or_else(|| silent(verb, path))?;
             let answer = answer.map_err(|error| unanswered(verb, path, error))?;
+            if answer.code != 401 {
+                self.accepted(now.logins);
+            }
             if matches!(answer.code, 200..=299 | 404 | 409) {
                 return Ok(answer);
             }
@@ -99,7 +97,7 @@ impl Link {
             let pause = answer.retry_after.unwrap_or(PAUSE);
             match answer.code {
                 // The token of a service account is replaced every hour.
-                401 if refused.is_none() => self.log_in_again(now.logins).await?,
+                401 if refused.is_none() => self.log_in_again(now.logins, &error).await?,
                 429 => self.rest(pause),
                 500.. if answer.retry_after.is_some() => {
                     self.rest(pause);
@@ -116,27 +114,63 @@ impl Link {
         Err(refused.unwrap_or_else(closed))
     }
 
-    pub(super) fn client(&self) -> LoggedIn {
-        self.client.lock().clone()
+    /// The client that serves now. Credentials that end soon are replaced beside it.
+    pub(super) fn client(self: &Arc<Self>) -> LoggedIn {
+        let mut login = self.login.lock();
+        if login.is_due(self.clock.boot()) {
+            // It serves while there is no other.
+            let _ = self.running(&mut login);
+        }
+        login.now.clone()
+    }
+
+    /// The server has accepted the credentials of this login.
+    pub(super) fn accepted(&self, logins: u64) {
+        self.login.lock().accepted(logins);
     }
 
     pub(super) fn thread(&self) -> Result<Arc<Thread>, Error> {
         self.thread.lock().clone().ok_or_else(closed)
     }
 
-    /// Reads the credentials again, from the files where they are, unless that was done since the
-    /// login whose credentials were refused.
-    pub(super) async fn log_in_again(&self, refused: u64) -> Result<(), Error> {
-        let _turn = self.login.lock().await;
-        if self.client().logins != refused {
-            return Ok(());
+    /// Waits until other credentials have replaced those of a login, which the server refused.
+    ///
+    /// # Errors
+    ///
+    /// That of the login; that of the last one, or the refusal, if it is too early for another.
+    pub(super) async fn log_in_again(
+        self: &Arc<Self>,
+        refused: u64,
+        refusal: &Error,
+    ) -> Result<(), Error> {
+        let running = {
+            let mut login = self.login.lock();
+            if login.now.logins != refused {
+                return Ok(());
+            }
+            match self.running(&mut login)? {
+                Some(running) => running,
+                None => return Err(login.failed.clone().unwrap_or_else(|| refusal.clone())),
+            }
+        };
+        running.await
+    }
+
+    /// The login that runs, or another one; `None` if it is too early.
+    fn running(self: &Arc<Self>, login: &mut Login) -> Result<Option<Running>, Error> {
+        if login.may_begin(self.clock.boot()) {
+            let link = Arc::clone(self);
+            login.running = Some(self.thread()?.share(async move {
+                let made = log_in(link.options.clone(), link.clock.clone());
+                let made = link.clock.timeout(OPENING, made).await;
+                let made = made.unwrap_or_else(|| Err(no_login()));
+                if let Err(error) = &made {
+                    tracing::warn!(target: "leasehold::kubernetes", %error, "a login failed");
+                }
+                link.login.lock().ended(made, link.clock.boot())
+            }));
         }
-        let thread = self.thread()?;
-        let made = (self.clock).timeout(OPENING, log_in(&thread, &self.options));
-        let (client, _) = made.await.ok_or_else(silent)??;
-        let logins = refused + 1;
-        *self.client.lock() = LoggedIn { client, logins };
-        Ok(())
+        Ok(login.running.clone())
     }
 
     /// Waits for as long as the server asked for.
@@ -151,7 +185,7 @@ impl Link {
         }
     }
 
-    fn rest(&self, pause: Duration) {
+    pub(super) fn rest(&self, pause: Duration) {
         let now = self.clock.stamp().on(ClockKind::Boot);
         let until = now.saturating_add(nanos(pause.min(LONGEST_PAUSE)));
         let mut rests_until = self.rests_until.lock();
@@ -172,14 +206,10 @@ impl fmt::Debug for Link {
     }
 }
 
-fn silent() -> Error {
+fn no_login() -> Error {
     Error::unavailable(
         "the API server, or the plugin for credentials, does not answer; check its address and its state",
     )
-}
-
-fn closed() -> Error {
-    Error::closed("the store is closed; open another one")
 }
 
 async fn send(
@@ -206,62 +236,4 @@ async fn send(
         retry_after: seconds.map(Duration::from_secs),
         body: body.collect_bytes().await?.to_vec(),
     })
-}
-
-/// The client that a configuration gives now, and the namespace.
-async fn log_in(thread: &Thread, options: &KubernetesOptions) -> Result<(Client, String), Error> {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error says that another thread has just installed one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    let options = options.clone();
-    let make = move || {
-        let mut config = Handle::current().block_on(configuration(&options))?;
-        // A repeated write would find itself, and be refused.
-        config.default_retry = false;
-        if let Some(namespace) = options.namespace {
-            config.default_namespace = namespace;
-        }
-        let namespace = config.default_namespace.clone();
-        let client = Client::try_from(config).map_err(|error| {
-            Error::invalid("the configuration of the API server gives no client; see the cause")
-                .because(cause::of_request(error))
-        })?;
-        Ok((client, namespace))
-    };
-    // A plugin for credentials is waited for, and must not stop the requests of this thread.
-    let made = thread.run(async { tokio::task::spawn_blocking(make).await.ok() });
-    made.await.flatten().ok_or_else(closed)?
-}
-
-async fn configuration(options: &KubernetesOptions) -> Result<Config, Error> {
-    let choice = KubeConfigOptions {
-        context: options.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    if let Some(path) = &options.kubeconfig {
-        let file = Kubeconfig::read_from(path).map_err(unreadable)?;
-        return (Config::from_custom_kubeconfig(file, &choice).await).map_err(unreadable);
-    }
-    if is_in_a_pod() && options.context.is_none() {
-        return Config::incluster().map_err(|error| {
-            Error::invalid(
-                "the service account of this pod cannot be read; mount it (automountServiceAccountToken), or name a kubeconfig in the URL",
-            )
-            .because(error)
-        });
-    }
-    Config::from_kubeconfig(&choice).await.map_err(unreadable)
-}
-
-fn is_in_a_pod() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
-        && std::env::var_os("KUBECONFIG").is_none()
-}
-
-fn unreadable(error: kube::config::KubeconfigError) -> Error {
-    Error::invalid(
-        "no API server is configured: the kubeconfig cannot be used; set kubeconfig= or context= in the URL, or KUBECONFIG",
-    )
-    .because(cause::of_kubeconfig(error))
 }

@@ -32,9 +32,9 @@ pub struct KubernetesRegister {
 }
 
 impl KubernetesRegister {
-    pub(super) fn over(link: Link) -> Self {
+    pub(super) fn over(link: Arc<Link>) -> Self {
         Self {
-            link: Arc::new(link),
+            link,
             watchers: Arc::default(),
         }
     }

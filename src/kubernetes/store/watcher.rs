@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::answer::{Verb, refusal, unanswered};
 use super::lease;
-use super::link::Link;
+use super::link::{Link, PAUSE};
 use super::names;
 use crate::clock::Stamp;
 use crate::model::error::Error;
@@ -134,7 +134,8 @@ async fn run(watchers: Arc<Watchers>, link: Arc<Link>, key: Key, sender: Arc<wat
                     None
                 }
                 Ended::LogIn(refused, error) => {
-                    Some(link.log_in_again(refused).await.err().unwrap_or(error))
+                    let again = link.log_in_again(refused, &error).await;
+                    Some(again.err().unwrap_or(error))
                 }
                 Ended::Failed(error) => Some(error),
             };
@@ -155,7 +156,7 @@ async fn run(watchers: Arc<Watchers>, link: Arc<Link>, key: Key, sender: Arc<wat
     }
 }
 
-async fn once(link: &Link, key: &Key, sender: &watch::Sender<Seen>) -> Ended {
+async fn once(link: &Arc<Link>, key: &Key, sender: &watch::Sender<Seen>) -> Ended {
     let path = super::register::path(&link.namespace, "");
     let now = link.client();
     let failed = |error: kube::Error| match error {
@@ -164,6 +165,12 @@ async fn once(link: &Link, key: &Key, sender: &watch::Sender<Seen>) -> Ended {
             match status.code {
                 401 => Ended::LogIn(now.logins, error),
                 410 => Ended::Resume,
+                429 => {
+                    let asked = status.details.as_ref().map(|of| of.retry_after_seconds);
+                    let asked = asked.filter(|seconds| *seconds > 0);
+                    link.rest(asked.map_or(PAUSE, |seconds| Duration::from_secs(seconds.into())));
+                    Ended::Failed(error)
+                }
                 _ => Ended::Failed(error),
             }
         }
@@ -177,6 +184,7 @@ async fn once(link: &Link, key: &Key, sender: &watch::Sender<Seen>) -> Ended {
         Ok(events) => events,
         Err(error) => return failed(error),
     };
+    link.accepted(now.logins);
     sender.send_modify(|seen| seen.accepted = Some(Ok(())));
     pin_mut!(events);
     while let Some(event) = events.next().await {

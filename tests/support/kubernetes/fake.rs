@@ -6,8 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use k8s_openapi::serde_json::{self, Value, json};
+use leasehold::clock::Clock;
 use leasehold::store::OwnerToken;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,6 +30,13 @@ pub(crate) enum Fault {
     Refuse(u16, Option<u32>),
     /// It is executed, and the connection is closed.
     Swallow,
+    /// It is not executed, and has no answer.
+    Silence,
+    /// Of an update: a balancer sends it twice, and only the second copy is answered. In between
+    /// somebody else sets these annotations, in which `*` is what was there.
+    Repeat(Value),
+    /// Of an update: a webhook takes the annotations away.
+    Strip,
 }
 
 struct State {
@@ -38,12 +47,17 @@ struct State {
     faults: VecDeque<(&'static str, Fault)>,
     /// The verbs and names of all requests.
     requests: Vec<(&'static str, String)>,
+    /// The only token that is accepted.
+    token: Option<String>,
+    /// How long a new connection takes to serve.
+    delay: Duration,
 }
 
 struct Request {
     method: String,
     path: String,
     query: BTreeMap<String, String>,
+    token: String,
     body: Value,
 }
 
@@ -57,6 +71,8 @@ impl FakeApiServer {
             events: broadcast::channel(1_000).0,
             faults: VecDeque::new(),
             requests: Vec::new(),
+            token: None,
+            delay: Duration::ZERO,
         }));
         let unique = OwnerToken::generate().unwrap().expose();
         let folder = std::env::temp_dir().join(format!("leasehold-fake-k8s-{unique}"));
@@ -89,6 +105,16 @@ impl FakeApiServer {
         state.requests.iter().filter(|(of, _)| *of == verb).count()
     }
 
+    /// From now on no other token is accepted.
+    pub(crate) fn accept_only(&self, token: &str) {
+        self.state.lock().unwrap().token = Some(token.to_owned());
+    }
+
+    /// From now on a new connection takes so long to serve.
+    pub(crate) fn delay_connections(&self, delay: Duration) {
+        self.state.lock().unwrap().delay = delay;
+    }
+
     pub(crate) fn lease(&self, name: &str) -> Option<Value> {
         self.state.lock().unwrap().leases.get(name).cloned()
     }
@@ -115,6 +141,9 @@ impl Drop for FakeApiServer {
 async fn serve(connection: TcpStream, state: Arc<Mutex<State>>) {
     let (read, mut write) = connection.into_split();
     let mut read = BufReader::new(read);
+    let delay = state.lock().unwrap().delay;
+    // Real time, as that of a handshake.
+    Clock::system().unwrap().sleep(delay).await;
     while let Some(request) = read_request(&mut read).await {
         let name = request
             .path
@@ -136,7 +165,16 @@ async fn serve(connection: TcpStream, state: Arc<Mutex<State>>) {
             let mut state = state.lock().unwrap();
             state.requests.push((verb, name.clone()));
             let is_next = state.faults.front().is_some_and(|(of, _)| *of == verb);
-            is_next.then(|| state.faults.pop_front().unwrap().1)
+            let fault = is_next.then(|| state.faults.pop_front().unwrap().1);
+            let is_known = state
+                .token
+                .as_ref()
+                .is_none_or(|only| *only == request.token);
+            if is_known {
+                fault
+            } else {
+                Some(Fault::Refuse(401, None))
+            }
         };
         if verb == "watch" && fault.is_none() {
             watch(&mut write, &state, &request).await;
@@ -144,7 +182,25 @@ async fn serve(connection: TcpStream, state: Arc<Mutex<State>>) {
         }
         let (code, body, retry_after) = match &fault {
             Some(Fault::Refuse(code, retry_after)) => {
-                (*code, failure(*code, "", "injected"), *retry_after)
+                let mut body = failure(*code, "", "injected");
+                if let Some(seconds) = retry_after {
+                    body["details"] = json!({"retryAfterSeconds": seconds});
+                }
+                (*code, body, *retry_after)
+            }
+            Some(Fault::Silence) => return std::future::pending().await,
+            Some(Fault::Repeat(others)) => {
+                let mut state = state.lock().unwrap();
+                state.answer(verb, &name, &request);
+                state.annotate(&name, others);
+                let (code, body) = state.answer(verb, &name, &request);
+                (code, body, None)
+            }
+            Some(Fault::Strip) => {
+                let mut request = request;
+                request.body["metadata"]["annotations"] = json!({});
+                let (code, body) = state.lock().unwrap().answer(verb, &name, &request);
+                (code, body, None)
             }
             _ => {
                 let (code, body) = state.lock().unwrap().answer(verb, &name, &request);
@@ -174,7 +230,7 @@ async fn read_request(read: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Reque
         .filter(|read| *read > 0)?;
     let mut words = line.split_whitespace();
     let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut length = 0;
+    let (mut length, mut token) = (0, String::new());
     loop {
         let mut header = String::new();
         read.read_line(&mut header).await.ok()?;
@@ -183,6 +239,11 @@ async fn read_request(read: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Reque
         };
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().ok()?;
+        } else if name.eq_ignore_ascii_case("authorization") {
+            value
+                .trim()
+                .trim_start_matches("Bearer ")
+                .clone_into(&mut token);
         }
     }
     let mut body = vec![0; length];
@@ -199,6 +260,7 @@ async fn read_request(read: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Reque
         method,
         path: path.to_owned(),
         query,
+        token,
         body: serde_json::from_slice(&body).unwrap_or_default(),
     })
 }
@@ -249,7 +311,19 @@ impl State {
             },
             "list" => self.list(request),
             "create" => self.create(request.body.clone()),
-            "update" => self.update(name, request.body.clone()),
+            "update" => {
+                let mut body = request.body.clone();
+                // A field that no kind has.
+                let is_strict = request
+                    .query
+                    .get("fieldValidation")
+                    .is_some_and(|of| of == "Strict");
+                let unknown = body.as_object_mut().and_then(|body| body.remove("unknown"));
+                if unknown.is_some() && is_strict {
+                    return (400, failure(400, "BadRequest", "unknown field \"unknown\""));
+                }
+                self.update(name, body)
+            }
             _ => match self.leases.remove(name) {
                 Some(lease) => {
                     self.notify("DELETED", name, &lease);
@@ -258,6 +332,16 @@ impl State {
                 None => missing(name),
             },
         }
+    }
+
+    fn annotate(&mut self, name: &str, annotations: &Value) {
+        let mut lease = self.leases[name].clone();
+        for (name, value) in annotations.as_object().unwrap() {
+            let old = &mut lease["metadata"]["annotations"][name];
+            let kept = old.as_str().unwrap_or_default();
+            *old = value.as_str().unwrap().replace('*', kept).into();
+        }
+        self.store("MODIFIED", name, lease, 200);
     }
 
     fn create(&mut self, mut lease: Value) -> (u16, Value) {
