@@ -214,3 +214,144 @@ async fn an_object_that_was_read_before_the_fence_was_raised_is_refused() {
         "{why}"
     );
 }
+
+/// A balancer repeats an update that was not answered, and only the second copy is answered.
+#[tokio::test]
+async fn a_conflict_proves_nothing_if_many_commits_followed() {
+    let newer = json!({"leasehold/commit": "other", "leasehold/fence": "{\"prices-lock\":9007199254740991}"});
+    for others in [newer, json!({"leasehold/commit": "other"})] {
+        let (server, fence) = world().await;
+        let failed = run(&server, &fence, "2", Some(Fault::Repeat(others.clone()))).await;
+        assert!(
+            matches!(failed, Err(leasehold::RunError::InDoubt { .. })),
+            "{failed:?}"
+        );
+        assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "2");
+
+        let (server, fence) = world().await;
+        let (key, token) = (LOCK.parse().unwrap(), FencingToken::new(3).unwrap());
+        fence.raise(&key, token).await.unwrap();
+        let object = set(fence.read().await.unwrap(), "2");
+        server.next("update", Fault::Repeat(others));
+        let failed = fence.write(&key, token, object).await;
+        assert!(matches!(failed, Err(EffectError::Unknown(_))), "{failed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_with_an_own_copy_is_applied() {
+    for others in [json!({}), json!({"leasehold/commit": "other *"})] {
+        let (server, fence) = world().await;
+        run(&server, &fence, "2", Some(Fault::Repeat(others.clone())))
+            .await
+            .unwrap();
+        let (key, token) = ("a".parse().unwrap(), FencingToken::new(3).unwrap());
+        fence.raise(&key, token).await.unwrap();
+        let object = set(fence.read().await.unwrap(), "3");
+        server.next("update", Fault::Repeat(others));
+        fence.write(&key, token, object).await.unwrap();
+        assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "3");
+    }
+}
+
+/// Somebody without the fence changed the object.
+#[tokio::test]
+async fn a_conflict_without_another_commit_is_not_applied() {
+    let (server, fence) = world().await;
+    let (key, token) = ("a".parse().unwrap(), FencingToken::new(3).unwrap());
+    fence.raise(&key, token).await.unwrap();
+    let object = set(fence.read().await.unwrap(), "2");
+    let client = raw::client(&server.folder().join("kubeconfig")).await;
+    let other = set(server.lease("prices").unwrap(), "7");
+    raw::send(&client, "PUT", &format!("{ALL}/prices"), Some(other)).await;
+    let failed = fence.write(&key, token, object.clone()).await;
+    assert!(
+        matches!(failed, Err(EffectError::NotApplied(_))),
+        "{failed:?}"
+    );
+    fence
+        .raise(&key, FencingToken::new(4).unwrap())
+        .await
+        .unwrap();
+    let next = FencingToken::new(4).unwrap();
+    let newer = set(fence.read().await.unwrap(), "8");
+    fence.write(&key, next, newer).await.unwrap();
+    let failed = fence.write(&key, token, object).await;
+    assert!(
+        matches!(failed, Err(EffectError::Fenced { .. })),
+        "{failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_field_that_the_server_would_drop_is_refused() {
+    let (server, fence) = world().await;
+    let of_commit = fence.clone();
+    let commit = async move |permit: CommitPermit, mut object: Value| {
+        object["unknown"] = "2".into();
+        of_commit.apply(permit, object).await
+    };
+    let failed = run_with(&server, &fence, None, commit).await;
+    assert!(
+        matches!(failed, Err(leasehold::RunError::RolledBack { .. })),
+        "{failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_fence_that_the_server_does_not_keep_is_not_raised() {
+    let (server, fence) = world().await;
+    let (key, token) = ("a".parse().unwrap(), FencingToken::new(3).unwrap());
+    server.next("update", Fault::Strip);
+    let error = fence.raise(&key, token).await.unwrap_err();
+    assert!(error.to_string().contains("did not keep"), "{error}");
+    fence.raise(&key, token).await.unwrap();
+    let object = fence.read().await.unwrap();
+    server.next("update", Fault::Strip);
+    let failed = fence.write(&key, token, object).await;
+    assert!(matches!(failed, Err(EffectError::Unknown(_))), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_path_that_is_not_that_of_an_object_is_refused() {
+    let server = FakeApiServer::start().await;
+    for path in [
+        "/api/v1/namespaces/shop/configmaps",
+        "/apis/example.com/v1/namespaces/shop/things/a/status",
+        "/apis/example.com/v1/things/a/status",
+        "/api/v1/namespaces/shop/finalize",
+        "/apis/apps/v1/namespaces/shop/deployments/a/scale",
+        "/api/v1/namespaces/shop/configmaps/prices/",
+    ] {
+        let error = K8sFence::connect(&server.url(), path).await.unwrap_err();
+        assert_eq!(error.kind(), leasehold::ErrorKind::Invalid, "{path}");
+    }
+    for path in ["/api/v1/namespaces/shop", "/apis/example.com/v1/things/a"] {
+        K8sFence::connect(&server.url(), path).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_does_not_stop_the_work() {
+    let (server, fence) = world().await;
+    server.next("get", Fault::Silence);
+    let clock = leasehold::clock::Clock::system().unwrap();
+    let read = clock.timeout(std::time::Duration::from_secs(300), fence.read());
+    let error = read.await.expect("an answer").unwrap_err();
+    assert_eq!(error.kind(), leasehold::ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_fence_of_too_many_keys_says_what_to_do() {
+    let (server, fence) = world().await;
+    let token = FencingToken::new(3).unwrap();
+    let mut object = fence.read().await.unwrap();
+    object["metadata"]["annotations"]["other"] = "x".repeat(262_144 - 1_150).into();
+    let (first, second) = ("a".parse().unwrap(), "b".repeat(90).parse().unwrap());
+    let client = raw::client(&server.folder().join("kubeconfig")).await;
+    raw::send(&client, "PUT", &format!("{ALL}/prices"), Some(object)).await;
+    fence.raise(&first, token).await.unwrap();
+    let error = fence.raise(&second, token).await.unwrap_err();
+    assert!(error.to_string().contains("leasehold/fence"), "{error}");
+    assert!(error.to_string().contains("262144"), "{error}");
+}

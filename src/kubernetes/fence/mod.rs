@@ -1,28 +1,33 @@
 //! [`K8sFence`]: an object of Kubernetes that can be changed only under the newest token.
 
-use std::collections::BTreeMap;
+mod annotations;
+mod path;
+
 use std::fmt;
 use std::sync::Arc;
 
+use annotations::{TOKENS, add_commit, annotate, commits, fate, keeps, size, tokens_of, void};
 use k8s_openapi::serde_json::{self, Value, json};
+use path::{forget, is_object};
 
 use crate::clock::Clock;
 use crate::fence::Fence;
 use crate::fence::in_run::{patience, resolve_within};
 use crate::fence::newer_holder::newer_holder;
-use crate::kubernetes::store::{KubernetesOptions, Link, Verb};
+use crate::kubernetes::store::{KubernetesOptions, LONGEST, Link, Verb};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Resolution;
 use crate::model::error::{Error, ErrorKind};
+use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
 
-/// The annotation that has the newest token of each key, as an object of JSON.
-const TOKENS: &str = "leasehold/fence";
-/// The annotation that has the name of the last commit.
-const COMMIT: &str = "leasehold/commit";
 /// How often the object is read again when another client wrote it in between.
 const TRIES: usize = 8;
+/// How many bytes the API server takes for all annotations of an object, names and values.
+const MOST: usize = 256 * 1024;
+/// How many of them a new key leaves to the names of the commits.
+const ROOM: usize = 1_000;
 
 /// One object of a Kubernetes API server, of any kind, that a holder changes only while it is the
 /// newest (feature `kubernetes`).
@@ -53,13 +58,20 @@ const TRIES: usize = 8;
 ///
 /// The locks may be in any store. The account needs the verbs `get` and `update` on the object.
 /// Changes without the fence are not protected, those of a client that keeps no annotations among
-/// them. Cloning is cheap.
+/// them. The API server ignores what an update changes in `.status` if that is a subresource: keep
+/// what the fence protects elsewhere. A field that the server does not know is refused, from
+/// Kubernetes 1.25 on. Cloning is cheap.
 ///
-/// The object keeps the name of its last commit only, so there is no
+/// The object keeps the newest token of each key that ever fenced it, and all its annotations have
+/// 262,144 bytes at most: that is a few thousand keys. Then a new key is refused. A key that nobody
+/// locks any more may be taken out of the annotation `leasehold/fence`.
+///
+/// The object keeps the names of its last eight commits only, so there is no
 /// [`Resolve`](crate::fence::Resolve): a doubt is resolved within the run, or not at all. If a run
-/// ends in doubt, compare the annotation `leasehold/commit` with the run's
-/// [`TxnId`](crate::run::TxnId). If it is that name, the commit is applied; after `void:` it is not
-/// applied, and never will be. Any other name proves nothing: check the object.
+/// ends in doubt, search the annotation `leasehold/commit` for the run's
+/// [`TxnId`](crate::run::TxnId). If it is there, the commit is applied; after `void:` it is not
+/// applied, and never will be. Other names prove nothing: check the object. A
+/// [`write`](Self::write) has a random name.
 #[derive(Clone)]
 pub struct K8sFence {
     link: Arc<Link>,
@@ -72,13 +84,15 @@ impl K8sFence {
     ///
     /// # Errors
     ///
-    /// As [`KubernetesStore::connect`](super::KubernetesStore::connect).
+    /// `Invalid` for the path of a list or of a subresource, such as `.../status`: an update of a
+    /// `status` ignores the annotations. Otherwise as
+    /// [`KubernetesStore::connect`](super::KubernetesStore::connect).
     ///
     /// # Cancel safety
     ///
     /// As [`KubernetesStore::connect`](super::KubernetesStore::connect).
     pub async fn connect(url: &str, path: &str) -> Result<Self, Error> {
-        if !(path.starts_with("/api/") || path.starts_with("/apis/")) || path.contains(['?', '#']) {
+        if !is_object(path) {
             return Err(Error::invalid(
                 "this is no path of an object; write /api/v1/namespaces/shop/configmaps/prices",
             ));
@@ -96,13 +110,20 @@ impl K8sFence {
     /// # Errors
     ///
     /// `Invalid` if it is not there; `Denied` if access rights forbid it; `Unavailable` if the API
-    /// server does not answer.
+    /// server does not answer within ten seconds.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: it only reads.
     pub async fn read(&self) -> Result<Value, Error> {
-        let answer = self.link.call(Verb::Get, &self.path, None).await?;
+        let asked = self.link.call(Verb::Get, &self.path, None);
+        let answer = self.link.clock.timeout(LONGEST, asked).await;
+        let answer = answer.ok_or_else(|| {
+            Error::unavailable(format!(
+                "the API server does not answer: path={}; check its address and its state",
+                self.path
+            ))
+        })??;
         if answer.code != 200 {
             return Err(Error::invalid(format!(
                 "the object behind the fence is not there: path={}; create it first",
@@ -159,7 +180,9 @@ impl K8sFence {
     ///
     /// [`EffectError::Fenced`] if there is a newer holder;
     /// [`NotApplied`](EffectError::NotApplied) if the object was read before the fence was raised,
-    /// was changed since, or the API server refuses it; else [`Unknown`](EffectError::Unknown).
+    /// was changed since without the fence, or the API server refuses it; else
+    /// [`Unknown`](EffectError::Unknown), also after a conflict, if eight other commits or more
+    /// have followed: a balancer may have sent this one twice, and an earlier copy be applied.
     ///
     /// # Cancel safety
     ///
@@ -174,7 +197,9 @@ impl K8sFence {
             key: key.clone(),
             token,
         };
-        self.write_under(&[lock], "", object).await
+        let random = OwnerToken::generate().map_err(EffectError::not_applied)?;
+        let name = format!("write:{}", random.expose());
+        self.write_under(&[lock], &name, object).await
     }
 
     async fn write_under(
@@ -203,17 +228,19 @@ impl K8sFence {
                 }
             }
         }
-        annotate(&mut object, COMMIT, name);
+        let before = commits(&object).next().map(str::to_owned);
+        add_commit(&mut object, name);
         match self.replace(&object).await {
-            Ok(true) => Ok(Applied::fenced()),
-            Ok(false) => Err(self.moved(locks, name).await),
+            Ok(Some(stored)) if keeps(&stored, &object) => Ok(Applied::fenced()),
+            Ok(Some(_)) => Err(EffectError::unknown(self.unkept())),
+            Ok(None) => self.moved(locks, name, before).await,
             Err(error) if error.kind() == ErrorKind::InDoubt => Err(EffectError::unknown(error)),
             Err(error) => Err(EffectError::not_applied(error)),
         }
     }
 
-    /// Whether the object was replaced: not if its version is another one.
-    async fn replace(&self, object: &Value) -> Result<bool, Error> {
+    /// The object as it was replaced; `None` if its version is another one.
+    async fn replace(&self, object: &Value) -> Result<Option<Value>, Error> {
         if object["metadata"]["resourceVersion"]
             .as_str()
             .is_none_or(str::is_empty)
@@ -223,32 +250,60 @@ impl K8sFence {
             ));
         }
         let body = object.to_string().into_bytes();
-        let answer = self.link.call(Verb::Update, &self.path, Some(body)).await?;
-        Ok(answer.code == 200)
+        // A field that the server does not know would be dropped.
+        let path = format!("{}?fieldValidation=Strict", self.path);
+        let answer = self.link.call(Verb::Update, &path, Some(body)).await?;
+        if answer.code != 200 {
+            return Ok(None);
+        }
+        let stored = serde_json::from_slice(&answer.body);
+        stored
+            .map(Some)
+            .map_err(|error| Error::in_doubt("the answer to a write cannot be read").because(error))
     }
 
-    /// Why the object has another version: an earlier use of the same permit, a newer holder, or
-    /// somebody without the fence.
-    async fn moved(&self, locks: &[HeldKey], name: &str) -> EffectError {
-        let tokens = match self.read().await {
-            Ok(object) if fate(&object, name) == Some(Resolution::Applied) => return taken(),
-            // An earlier use may be applied.
-            Err(error) if !name.is_empty() => return EffectError::unknown(error),
-            read => read.and_then(|object| tokens_of(&object)),
+    fn unkept(&self) -> Error {
+        Error::invalid(format!(
+            "the API server did not keep the annotations of the fence: path={}; check its admission webhooks",
+            self.path
+        ))
+    }
+
+    /// Why the object has another version: an earlier copy of this commit, a newer holder, or
+    /// somebody without the fence. An earlier copy is applied if its name is there; it is not if
+    /// the name `before` it is.
+    async fn moved(
+        &self,
+        locks: &[HeldKey],
+        name: &str,
+        before: Option<String>,
+    ) -> Result<Applied, EffectError> {
+        let object = self.read().await.map_err(EffectError::unknown)?;
+        if fate(&object, name) == Some(Resolution::Applied) {
+            return Ok(Applied::fenced());
+        }
+        let mut last = commits(&object);
+        let is_whole = match before {
+            Some(before) => last.any(|name| name == before),
+            None => last.next().is_none(),
         };
+        if !is_whole {
+            return Err(EffectError::unknown(Error::contended(format!(
+                "other commits changed the object, and whether this one did before is not known: path={}; check it",
+                self.path
+            ))));
+        }
+        let tokens = tokens_of(&object).unwrap_or_default();
         for lock in locks {
-            let seen = tokens
-                .as_ref()
-                .ok()
-                .and_then(|tokens| tokens.get(lock.key.as_str()));
+            let seen = tokens.get(lock.key.as_str());
             if let Some(seen) = seen.filter(|seen| **seen > lock.token.number()) {
-                return fenced(*seen);
+                return Err(fenced(*seen));
             }
         }
-        EffectError::not_applied(Error::contended(format!(
+        Err(EffectError::not_applied(Error::contended(format!(
             "somebody else changed the object: path={}; read it again, and try again",
             self.path
-        )))
+        ))))
     }
 
     /// What became of a commit: its name or its void is there, or the version that it compares is
@@ -264,10 +319,10 @@ impl K8sFence {
                 self.path
             )));
         }
-        annotate(&mut object, COMMIT, &void(name));
+        add_commit(&mut object, &void(name));
         match self.replace(&object).await? {
-            true => Ok(Resolution::NotApplied),
-            false => Err(Error::unavailable("the object was changed; ask again")),
+            Some(_) => Ok(Resolution::NotApplied),
+            None => Err(Error::unavailable("the object was changed; ask again")),
         }
     }
 }
@@ -294,8 +349,24 @@ impl Fence for K8sFence {
                 _ => {}
             }
             annotate(&mut object, TOKENS, &json!(tokens).to_string());
-            if self.replace(&object).await? {
-                return Ok(());
+            if commits(&object).next().is_none() {
+                // What the first commit is compared with.
+                add_commit(
+                    &mut object,
+                    &format!("first:{}", OwnerToken::generate()?.expose()),
+                );
+            }
+            if size(&object) > MOST - ROOM {
+                return Err(Error::invalid(format!(
+                    "the annotations of the object, of {MOST} bytes at most, have no room for another fence: path={} keys={}; take keys that nobody locks any more out of its annotation {TOKENS}",
+                    self.path,
+                    tokens.len()
+                )));
+            }
+            match self.replace(&object).await? {
+                Some(stored) if keeps(&stored, &object) => return Ok(()),
+                Some(_) => return Err(self.unkept()),
+                None => {}
             }
         }
         Err(Error::unavailable(format!(
@@ -314,66 +385,6 @@ fn fenced(seen: u64) -> EffectError {
 /// The name of the commit is there, so an earlier use of its permit was applied.
 fn taken() -> EffectError {
     EffectError::unknown("the name of the commit was taken before it was sent")
-}
-
-/// What takes the place of the name of a commit that is not applied.
-fn void(name: &str) -> String {
-    format!("void:{name}")
-}
-
-/// What the object says of the commit of a run; nothing if another one was later, and nothing of a
-/// write without a name.
-fn fate(object: &Value, name: &str) -> Option<Resolution> {
-    let last = object["metadata"]["annotations"][COMMIT].as_str()?;
-    match last {
-        _ if name.is_empty() => None,
-        _ if last == name => Some(Resolution::Applied),
-        _ if last == void(name) => Some(Resolution::NotApplied),
-        _ => None,
-    }
-}
-
-fn annotate(object: &mut Value, name: &str, text: &str) {
-    let annotations = &mut object["metadata"]["annotations"];
-    if !annotations.is_object() {
-        *annotations = json!({});
-    }
-    annotations[name] = text.into();
-}
-
-/// The command that leaves the fences of the other keys at an object, unless it was changed since.
-/// No key has a quotation mark.
-fn forget(path: &str, version: &str, others: &str) -> String {
-    let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let (group, place) = match parts[..] {
-        ["apis", group, _, ref place @ ..] => (format!(".{group}"), place),
-        ["api", _, ref place @ ..] => (String::new(), place),
-        _ => (String::new(), &parts[..]),
-    };
-    let (space, object) = match place {
-        ["namespaces", space, object @ ..] if object.len() > 1 => (format!(" -n {space}"), object),
-        object => (String::new(), object),
-    };
-    let (kind, name) = match object {
-        [kind, name, ..] => (*kind, *name),
-        _ => ("the object", path),
-    };
-    format!(
-        "kubectl annotate --overwrite --resource-version={version}{space} {kind}{group} {name} {TOKENS}='{others}'"
-    )
-}
-
-/// The newest token of each key.
-fn tokens_of(object: &Value) -> Result<BTreeMap<String, u64>, Error> {
-    match object["metadata"]["annotations"][TOKENS].as_str() {
-        None => Ok(BTreeMap::new()),
-        Some(text) => serde_json::from_str(text).map_err(|error| {
-            Error::corrupt(format!(
-                "the annotation {TOKENS} is no fence; delete it once nobody holds the lock"
-            ))
-            .because(error)
-        }),
-    }
 }
 
 impl fmt::Debug for K8sFence {

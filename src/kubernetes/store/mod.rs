@@ -16,6 +16,6 @@ mod watcher;
 pub(crate) use answer::Verb;
 pub use kubernetes_store::KubernetesStore;
 pub use lease::LeaseVersion;
-pub(crate) use link::Link;
+pub(crate) use link::{LONGEST, Link};
 pub use options::KubernetesOptions;
 pub use register::KubernetesRegister;
