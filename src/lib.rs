@@ -59,7 +59,7 @@
 //! | other kinds of locks | [`read_write`], [`multi`], [`reentrant`], [`semaphore`], [`permits`], [`election`], [`shards`], [`once`] |
 //! | runs | [`Executor`], [`GuardedCell`], [`Tx`], [`AsyncTx`], [`Committed`], [`RunError`], [`Cause`], [`Abort`], [`run`] |
 //! | errors | [`Error`], [`ErrorKind`], [`LeaseError`], [`Ended`], [`BoxError`] |
-//! | stores and fences | [`store`], [`redis`], [`postgres`], [`zookeeper`], [`kubernetes`], [`fence`] |
+//! | stores and fences | [`store`], [`redis`], [`postgres`], [`zookeeper`], [`kubernetes`], [`bucket`], [`fence`] |
 //! | operation | [`handler`], [`health`] |
 //! | your tests | [`clock`], [`testing`] |
 //!
@@ -72,6 +72,7 @@
 //! | `redis` | one Redis server, Sentinel, Cluster, Redlock |
 //! | `postgres` | the PostgreSQL store, and the fence for transactions in PostgreSQL |
 //! | `kubernetes` | the store in Leases of a Kubernetes cluster |
+//! | `object-store` | the store in a bucket of S3 or Azure |
 //! | `zookeeper`, `zookeeper-async` | the ZooKeeper store, and a second driver for it |
 //! | `tls` | TLS to Redis and PostgreSQL |
 //! | `config` | managers from files and from the environment; settings as data (`serde`) |
@@ -93,6 +94,8 @@ pub mod connect;
 mod manager;
 mod recipes;
 
+#[cfg(feature = "object-store")]
+pub mod bucket;
 pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;

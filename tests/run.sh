@@ -17,6 +17,7 @@
 #   PROGRAM_SECONDS=900    how long one test program may take
 #   SECOND_TRIES=3         how many tests of one program may get a second try (tests/program.sh)
 #   APISERVER_SECONDS=1500 how long the API server of Kubernetes may take to build
+#   BUCKET_SECONDS=600     how long moto and Azurite may take to install
 #   RUST_TEST_THREADS=4    how many tests run side by side: most of them wait for servers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -116,6 +117,18 @@ if has_apiserver; then
     cargo test -p leasehold --locked --all-features --test kubernetes_server 2>&1 | tee -a "$log" || problems+=("the tests on an API server failed")
 else
     not_run+=("tests/kubernetes_server/main.rs: there is no kube-apiserver, and it was not built")
+fi
+
+# Buckets: two services in languages of their own, installed once and kept in the target folder.
+bucket_servers=target/servers
+has_bucket_servers() { [ -e "$bucket_servers/moto/.installed" ] && [ -e "$bucket_servers/azurite/.installed" ]; }
+if ! has_bucket_servers && [ "${LEASEHOLD_INSTALL:-yes}" != no ]; then
+    timeout --kill-after=10 "${BUCKET_SECONDS:-600}" tests/bucket_server/install.sh || true
+fi
+if has_bucket_servers; then
+    cargo test -p leasehold --locked --all-features --test bucket_server 2>&1 | tee -a "$log" || problems+=("the tests on services with buckets failed")
+else
+    not_run+=("tests/bucket_server/main.rs: moto and Azurite are not installed (python3 with pip, npm)")
 fi
 
 # The sum of one column of all "test result:" lines.

@@ -78,7 +78,8 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct StoreArgs {
     /// Where the locks live: file:///path, redis://host:6379/0?prefix=app,
-    /// postgres://host/database, zookeeper://host:2181/chroot, k8s: for the namespace of this pod
+    /// postgres://host/database, zookeeper://host:2181/chroot, k8s: for the namespace of this pod,
+    /// s3://bucket/prefix, az://container/prefix
     /// [default: file:, a directory of this user, for the processes of this machine]
     ///
     /// In the environment as LEASEHOLD_STORE rather than on the command line, other users of the
@@ -92,7 +93,7 @@ pub(crate) struct StoreArgs {
 /// locks of one machine.
 const SHARED_STORE: &str = "\
 Where the locks live: redis://host:6379/0?prefix=app, postgres://host/database, zookeeper://host:2181/chroot, \
-k8s: for the namespace of this pod. \
+k8s: for the namespace of this pod, s3://bucket/prefix, az://container/prefix. \
 There is no default. In the environment as LEASEHOLD_STORE rather than on the command line, other users of the machine do not \
 see its password";
 

@@ -4,13 +4,24 @@
 use std::collections::HashMap;
 #[cfg(any(feature = "postgres", feature = "redis", feature = "zookeeper"))]
 use std::fmt::Debug;
-#[cfg(any(feature = "postgres", feature = "redis", target_os = "linux"))]
+#[cfg(any(
+    feature = "object-store",
+    feature = "postgres",
+    feature = "redis",
+    target_os = "linux"
+))]
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::misplaced::refuse_settings;
-#[cfg(any(feature = "kubernetes", feature = "zookeeper"))]
+#[cfg(feature = "object-store")]
+use crate::bucket::{BucketOptions, BucketStore};
+#[cfg(any(
+    feature = "kubernetes",
+    feature = "object-store",
+    feature = "zookeeper"
+))]
 use crate::clock::Clock;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{KubernetesOptions, KubernetesStore};
@@ -47,8 +58,10 @@ const SCHEMES: &[(&str, &str)] = &[
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("k8s", "kubernetes"),
+    ("s3", "object-store"),
+    ("az", "object-store"),
 ];
-const EXAMPLES: &str = "memory:, file:, file:///path, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redis+cluster://h1:7000,h2:7001,h3:7002, redlock://h1:6379,h2:6379,h3:6379, zookeeper://host:2181, postgres://host:5432/database or k8s://namespace";
+const EXAMPLES: &str = "memory:, file:, file:///path, redis://host:6379, redis+sentinel://h1:26379,h2:26379,h3:26379/master, redis+cluster://h1:7000,h2:7001,h3:7002, redlock://h1:6379,h2:6379,h3:6379, zookeeper://host:2181, postgres://host:5432/database, k8s://namespace, s3://bucket/prefix or az://container/prefix";
 
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -71,6 +84,8 @@ enum Source {
     Postgres(Box<PostgresOptions>),
     #[cfg(feature = "kubernetes")]
     Kubernetes(Box<KubernetesOptions>),
+    #[cfg(feature = "object-store")]
+    Bucket(Box<BucketOptions>),
 }
 
 impl Plan {
@@ -83,7 +98,12 @@ impl Plan {
 
     /// As [`of`](Self::of), for a caller that validates the settings itself.
     #[cfg_attr(
-        not(any(feature = "postgres", feature = "redis", feature = "zookeeper")),
+        not(any(
+            feature = "object-store",
+            feature = "postgres",
+            feature = "redis",
+            feature = "zookeeper"
+        )),
         allow(unused_mut, reason = "only these stores affect the settings")
     )]
     pub(crate) fn unchecked(url: &str, mut settings: Settings) -> Result<Self, Error> {
@@ -125,6 +145,8 @@ impl Plan {
             }
             #[cfg(feature = "kubernetes")]
             "k8s" => Source::Kubernetes(Box::new(KubernetesOptions::parse(url)?)),
+            #[cfg(feature = "object-store")]
+            "s3" | "az" => Source::Bucket(Box::new(bucket(url, &mut settings)?)),
             _ => return Err(refusal(scheme, rest)),
         };
         Ok(Self { source, settings })
@@ -158,6 +180,8 @@ impl Plan {
             Source::Kubernetes(options) => {
                 erase(KubernetesStore::open(*options, Clock::system()?).await?)
             }
+            #[cfg(feature = "object-store")]
+            Source::Bucket(options) => erase(BucketStore::open(*options, Clock::system()?).await?),
         })
     }
 }
@@ -175,6 +199,8 @@ pub(super) fn options() -> String {
         ZooKeeperOptions::OPTIONS.help(),
         #[cfg(feature = "kubernetes")]
         KubernetesOptions::OPTIONS.help(),
+        #[cfg(feature = "object-store")]
+        BucketOptions::OPTIONS.help(),
     ];
     tables.concat()
 }
@@ -237,6 +263,31 @@ fn file(url: &str, settings: &mut Settings) -> Result<FileOptions, Error> {
     let mut options = FileOptions::parse(url)?;
     // The store reports why it did not answer, before the manager stops waiting.
     options.request_timeout = settings.request_timeout / 5 * 4;
+    Ok(options)
+}
+
+/// Each write is paid for, and takes longer than in a lock server: settings that were not changed
+/// are longer.
+#[cfg(feature = "object-store")]
+fn bucket(url: &str, settings: &mut Settings) -> Result<BucketOptions, Error> {
+    const LEAST_TTL: Duration = Duration::from_secs(5);
+    let options = BucketOptions::parse(url)?;
+    let default = Settings::default();
+    if settings.ttl == default.ttl {
+        settings.ttl = Duration::from_secs(30).min(settings.max_ttl);
+    }
+    if settings.ttl < LEAST_TTL {
+        return Err(Error::invalid(format!(
+            "a lock in a bucket needs a ttl of {LEAST_TTL:?} or more: ttl={:?}; each heartbeat is a write that is paid for",
+            settings.ttl
+        )));
+    }
+    if settings.request_timeout == default.request_timeout {
+        settings.request_timeout = Duration::from_secs(3).min(settings.ttl / 4);
+    }
+    if settings.max_poll_interval == default.max_poll_interval {
+        settings.max_poll_interval = Duration::from_secs(3);
+    }
     Ok(options)
 }
 

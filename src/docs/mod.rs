@@ -36,6 +36,7 @@
         feature = "flow-control",
         feature = "kubernetes",
         feature = "metrics",
+        feature = "object-store",
         feature = "postgres",
         feature = "redis",
         feature = "testing",
@@ -108,6 +109,9 @@ pub mod stores {
 
     #[doc = include_str!("stores/kubernetes.md")]
     pub mod kubernetes {}
+
+    #[doc = include_str!("stores/objects.md")]
+    pub mod objects {}
 
     #[doc = include_str!("stores/postgres.md")]
     pub mod postgres {}

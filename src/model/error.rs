@@ -258,6 +258,7 @@ impl Error {
     /// The same refusal, of credentials that may change.
     #[cfg(any(
         feature = "kubernetes",
+        feature = "object-store",
         feature = "postgres",
         feature = "redis",
         feature = "zookeeper"

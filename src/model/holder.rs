@@ -53,6 +53,14 @@ impl OwnerToken {
         hex(self.0)
     }
 
+    /// Reads what [`expose`](Self::expose) gave.
+    #[cfg(any(feature = "kubernetes", feature = "object-store"))]
+    pub(crate) fn from_digits(digits: &str) -> Option<Self> {
+        let is_owner = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_owner)?;
+        Some(Self::from_bytes(number.to_be_bytes()))
+    }
+
     /// As [`expose`](Self::expose), without an allocation.
     #[cfg(feature = "redis")]
     pub(crate) fn digits(&self) -> [u8; 32] {

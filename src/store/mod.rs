@@ -9,6 +9,7 @@
 
 #[cfg(any(
     feature = "kubernetes",
+    feature = "object-store",
     feature = "postgres",
     feature = "redis",
     feature = "zookeeper"
@@ -21,6 +22,8 @@ pub(crate) mod dial;
 mod erased;
 #[cfg(target_os = "linux")]
 mod file;
+#[cfg(any(feature = "kubernetes", feature = "object-store"))]
+pub(crate) mod http;
 mod line;
 mod member;
 mod memory;
@@ -29,6 +32,7 @@ mod outcome;
 pub mod quorum;
 #[cfg(any(
     feature = "kubernetes",
+    feature = "object-store",
     feature = "postgres",
     feature = "redis",
     feature = "zookeeper"
@@ -51,7 +55,7 @@ pub(crate) use line::{Asked, Line, Origin, Tombstones, Waiters, Woken, not_held}
 pub(crate) use line::{Held, Place, Row, Wakes};
 pub(crate) use member::{MAX_SKEW, Member, Raised, Vote};
 pub use memory::MemoryStore;
-#[cfg(feature = "kubernetes")]
+#[cfg(any(feature = "kubernetes", feature = "object-store"))]
 pub(crate) use observed::{Listed, ObservedStore, Record, Register, State, Swapped};
 pub use outcome::{Acquired, Hint, LockInfo, Released, Renewed, Revoke, Revoked, Waiter, Withheld};
 

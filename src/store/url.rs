@@ -95,7 +95,7 @@ impl StoreUrl {
     }
 
     /// The hosts as they are written.
-    #[cfg(any(feature = "kubernetes", feature = "postgres"))]
+    #[cfg(any(feature = "kubernetes", feature = "object-store", feature = "postgres"))]
     pub(crate) fn written_hosts(&self) -> &str {
         &self.hosts
     }

@@ -31,6 +31,7 @@ const FOLDERS: &[(&str, u8)] = &[
     ("postgres", 2),
     ("zookeeper", 2),
     ("kubernetes", 2),
+    ("bucket", 2),
     ("fence", 2),
     ("store", 1),
     ("clock", 0),
@@ -40,12 +41,13 @@ const FOLDERS: &[(&str, u8)] = &[
 ];
 
 /// The files of `store` that every store rests on.
-const SEAM: [&str; 8] = [
+const SEAM: [&str; 9] = [
     "access",
     "capability",
     "claim",
     "dial",
     "erased",
+    "http",
     "member",
     "outcome",
     "url",

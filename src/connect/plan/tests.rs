@@ -35,6 +35,8 @@ fn a_refusal_never_shows_a_password() {
         "zookeeper://me:sesame@",
         "postgres://me:sesame@db?colour=blue",
         "postgres://me:sesame@",
+        "s3://me:sesame@bucket",
+        "az://container?account=a&key=sesame",
     ] {
         let error = refused(url);
         assert!(!format!("{error} {error:?}").contains("sesame"), "{error}");
@@ -114,6 +116,7 @@ async fn one_name_is_one_store_in_this_process() {
 
 #[cfg(all(
     feature = "kubernetes",
+    feature = "object-store",
     feature = "postgres",
     feature = "redis",
     feature = "zookeeper",
@@ -141,6 +144,10 @@ fn the_guide_has_the_tables_of_the_code() {
         (
             include_str!("../../docs/stores/kubernetes.md"),
             KubernetesOptions::OPTIONS.markdown(),
+        ),
+        (
+            include_str!("../../docs/stores/objects.md"),
+            BucketOptions::OPTIONS.markdown(),
         ),
     ] {
         assert!(page.contains(&table), "the page lacks:\n{table}");
@@ -259,4 +266,25 @@ fn a_server_has_one_vote() {
     ] {
         assert_eq!(refused(url).kind(), ErrorKind::Invalid, "{url}");
     }
+}
+
+#[cfg(feature = "object-store")]
+#[test]
+fn a_bucket_has_longer_defaults_and_a_least_ttl() {
+    let seconds = std::time::Duration::from_secs;
+    let plan = Plan::of("s3://shop", Settings::default()).unwrap();
+    assert_eq!(plan.settings.ttl, seconds(30));
+    assert_eq!(plan.settings.request_timeout, seconds(3));
+    assert_eq!(plan.settings.max_poll_interval, seconds(3));
+    let with = |ttl| {
+        let settings = Settings {
+            ttl,
+            ..Settings::default()
+        };
+        Plan::of("az://shop/locks", settings)
+    };
+    let plan = with(seconds(5)).unwrap();
+    assert_eq!(plan.settings.request_timeout, seconds(5) / 4);
+    let error = with(seconds(4)).unwrap_err();
+    assert!(error.to_string().contains("ttl=4s"), "{error}");
 }

@@ -14,13 +14,14 @@ use crate::clock::Clock;
 use crate::fence::Fence;
 use crate::fence::in_run::{patience, resolve_within};
 use crate::fence::newer_holder::newer_holder;
-use crate::kubernetes::store::{KubernetesOptions, LONGEST, Link, Verb};
+use crate::kubernetes::store::{KubernetesOptions, Link, Verb};
 use crate::model::commit::{Applied, CommitPermit, EffectError, HeldKey};
 use crate::model::doubt::Resolution;
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::OwnerToken;
 use crate::model::key::Key;
 use crate::model::token::FencingToken;
+use crate::store::http::LONGEST;
 
 /// How often the object is read again when another client wrote it in between.
 const TRIES: usize = 8;

@@ -116,9 +116,9 @@ pub(super) fn read(lease: &Lease) -> Result<Record, Error> {
     };
     let is_held_by_us = is_ours && state == State::Held;
     let owner = match text(OWNER).filter(|_| is_held_by_us) {
-        Some(digits) => {
-            Some(owner_of(digits).ok_or_else(|| corrupt("annotation=leasehold/owner"))?)
-        }
+        Some(digits) => Some(
+            OwnerToken::from_digits(digits).ok_or_else(|| corrupt("annotation=leasehold/owner"))?,
+        ),
         None if is_held_by_us => return Err(corrupt("annotation=leasehold/owner")),
         None => None,
     };
@@ -224,12 +224,6 @@ fn label_of(holder: &str, purpose: Option<&str>) -> Option<Label> {
         Some(purpose) => label.with_purpose(purpose).ok(),
         None => Some(label),
     }
-}
-
-fn owner_of(digits: &str) -> Option<OwnerToken> {
-    let is_owner = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_owner)?;
-    Some(OwnerToken::from_bytes(number.to_be_bytes()))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{Method, Request};
 use kube::Client;
 use kube::client::Body;
@@ -12,30 +13,22 @@ use parking_lot::Mutex;
 use super::answer::{Answer, Verb, silent, unanswered};
 use super::login::{LoggedIn, Login, Running, closed, log_in};
 use super::options::KubernetesOptions;
-use super::thread::Thread;
-use crate::clock::{Clock, ClockKind};
+use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::model::span::nanos;
+use crate::store::http::{Pace, Thread};
 
 /// How often a request is sent, if the server refused it without effect: new credentials, or a
 /// pause that it asked for.
 const TRIES: usize = 4;
-/// The pause that a refusal for too many requests asks for, if it names none.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause that a server can ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long a login may take, and the first login and request together.
 const OPENING: Duration = Duration::from_secs(10);
-/// How long a request may take with its connection, whether its caller still waits or not.
-pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
 pub(crate) struct Link {
     options: KubernetesOptions,
     pub(crate) clock: Clock,
     pub(super) namespace: String,
     login: Mutex<Login>,
-    /// Nothing is sent before: by the boot clock.
-    rests_until: Mutex<u64>,
+    pub(super) pace: Pace,
     /// `None` once it is closed.
     thread: Mutex<Option<Arc<Thread>>>,
 }
@@ -49,7 +42,7 @@ impl Link {
     }
 
     async fn open_unlimited(options: KubernetesOptions, clock: &Clock) -> Result<Arc<Self>, Error> {
-        let thread = Arc::new(Thread::start().await?);
+        let thread = Arc::new(Thread::start("leasehold-k8s").await?);
         let made = thread.run(log_in(options.clone(), clock.clone())).await;
         let made = made.ok_or_else(closed)??;
         let link = Arc::new(Self {
@@ -57,7 +50,7 @@ impl Link {
             clock: clock.clone(),
             namespace: made.namespace.clone(),
             login: Mutex::new(Login::first(made, clock.boot())),
-            rests_until: Mutex::new(0),
+            pace: Pace::new(clock.clone()),
             thread: Mutex::new(Some(thread)),
         });
         link.call(Verb::Get, "/version", None).await.map(|_| link)
@@ -79,12 +72,11 @@ impl Link {
     ) -> Result<Answer, Error> {
         let mut refused = None;
         for _ in 0..TRIES {
-            self.rested().await;
+            self.pace.rested().await;
             let now = self.client();
             let sent = send(now.client, verb, path.to_owned(), body.clone());
-            let clock = self.clock.clone();
-            let sent = async move { clock.timeout(LONGEST, sent).await };
-            let answer = self.thread()?.finish(sent).await.ok_or_else(closed)?;
+            let answer = self.thread()?.finish(&self.clock, sent).await;
+            let answer = answer.ok_or_else(closed)?;
             let answer = answer.ok_or_else(|| silent(verb, path))?;
             let answer = answer.map_err(|error| unanswered(verb, path, error))?;
             if answer.code != 401 {
@@ -94,13 +86,13 @@ impl Link {
                 return Ok(answer);
             }
             let error = answer.refusal(verb, path);
-            let pause = answer.retry_after.unwrap_or(PAUSE);
+            let pause = answer.retry_after;
             match answer.code {
                 // The token of a service account is replaced every hour.
                 401 if refused.is_none() => self.log_in_again(now.logins, &error).await?,
-                429 => self.rest(pause),
+                429 => self.pace.rest(pause),
                 500.. if answer.retry_after.is_some() => {
-                    self.rest(pause);
+                    self.pace.rest(pause);
                     if verb.writes() {
                         return Err(error);
                     }
@@ -160,7 +152,7 @@ impl Link {
     fn running(self: &Arc<Self>, login: &mut Login) -> Result<Option<Running>, Error> {
         if login.may_begin(self.clock.boot()) {
             let link = Arc::clone(self);
-            login.running = Some(self.thread()?.share(async move {
+            let task = self.thread()?.begin(async move {
                 let made = log_in(link.options.clone(), link.clock.clone());
                 let made = link.clock.timeout(OPENING, made).await;
                 let made = made.unwrap_or_else(|| Err(no_login()));
@@ -168,28 +160,11 @@ impl Link {
                     tracing::warn!(target: "leasehold::kubernetes", %error, "a login failed");
                 }
                 link.login.lock().ended(made, link.clock.boot())
-            }));
+            });
+            let ended = async { task.await.unwrap_or_else(|_| Err(closed())) };
+            login.running = Some(ended.boxed().shared());
         }
         Ok(login.running.clone())
-    }
-
-    /// Waits for as long as the server asked for.
-    pub(super) async fn rested(&self) {
-        loop {
-            // Another answer may prolong it meanwhile.
-            let until = *self.rests_until.lock();
-            if self.clock.stamp().on(ClockKind::Boot) >= until {
-                return;
-            }
-            self.clock.sleep_until(until).await;
-        }
-    }
-
-    pub(super) fn rest(&self, pause: Duration) {
-        let now = self.clock.stamp().on(ClockKind::Boot);
-        let until = now.saturating_add(nanos(pause.min(LONGEST_PAUSE)));
-        let mut rests_until = self.rests_until.lock();
-        *rests_until = until.max(*rests_until);
     }
 
     /// Ends the thread, once no request runs on it.

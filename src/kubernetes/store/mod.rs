@@ -10,12 +10,11 @@ mod names;
 mod options;
 mod plugin;
 mod register;
-mod thread;
 mod watcher;
 
 pub(crate) use answer::Verb;
 pub use kubernetes_store::KubernetesStore;
 pub use lease::LeaseVersion;
-pub(crate) use link::{LONGEST, Link};
+pub(crate) use link::Link;
 pub use options::KubernetesOptions;
 pub use register::KubernetesRegister;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::answer::{Verb, refusal, unanswered};
 use super::lease;
-use super::link::{Link, PAUSE};
+use super::link::Link;
 use super::names;
 use crate::clock::Stamp;
 use crate::model::error::Error;
@@ -80,7 +80,7 @@ pub(super) async fn subscribe(
                 let seen = sender.subscribe();
                 all.insert(key.clone(), Arc::clone(&sender));
                 let (watchers, link) = (Arc::clone(watchers), Arc::clone(link));
-                thread.spawn(run(watchers, link, key.clone(), sender));
+                drop(thread.begin(run(watchers, link, key.clone(), sender)));
                 seen
             }
         }
@@ -115,7 +115,7 @@ async fn run(watchers: Arc<Watchers>, link: Arc<Link>, key: Key, sender: Arc<wat
     let watching = async {
         let mut pause = FIRST_PAUSE;
         loop {
-            link.rested().await;
+            link.pace.rested().await;
             let before = sender.borrow().free;
             let begun = link.clock.stamp();
             let limit = Duration::from_secs(RUNS.into()) + GRACE;
@@ -168,7 +168,8 @@ async fn once(link: &Arc<Link>, key: &Key, sender: &watch::Sender<Seen>) -> Ende
                 429 => {
                     let asked = status.details.as_ref().map(|of| of.retry_after_seconds);
                     let asked = asked.filter(|seconds| *seconds > 0);
-                    link.rest(asked.map_or(PAUSE, |seconds| Duration::from_secs(seconds.into())));
+                    link.pace
+                        .rest(asked.map(|seconds| Duration::from_secs(seconds.into())));
                     Ended::Failed(error)
                 }
                 _ => Ended::Failed(error),

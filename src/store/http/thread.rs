@@ -4,23 +4,25 @@
 //! the caller that happened to open it, and no busy worker of a caller delays it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::login::{Running, closed};
+use crate::clock::Clock;
 use crate::model::error::Error;
 
 /// How many requests go on at once after their callers have gone. One that gets its connection
 /// leaves it to all others.
 const GO_ON: usize = 16;
+/// How long a request may take with its connection, whether its caller still waits or not.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
 /// Dropping it ends the thread, and with it every connection.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(crate) struct Thread {
     runtime: Handle,
     go_on: Arc<Semaphore>,
     /// Never sent: the thread ends when it is dropped.
@@ -28,7 +30,8 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub(super) async fn start() -> Result<Self, Error> {
+    /// `name`: what the system shows for the thread, with at most 15 bytes.
+    pub(crate) async fn start(name: &str) -> Result<Self, Error> {
         let (give, taken) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let live = move || {
@@ -44,8 +47,8 @@ impl Thread {
             }
             runtime.shutdown_background();
         };
-        let none = "no thread could be started for the connections to the API server";
-        (std::thread::Builder::new().name("leasehold-k8s".to_owned()))
+        let none = "no thread could be started for the connections of the store";
+        (std::thread::Builder::new().name(name.to_owned()))
             .spawn(live)
             .map_err(|error| Error::unavailable(none).because(error))?;
         let runtime = taken.await.map_err(|_| Error::unavailable(none))?;
@@ -57,7 +60,7 @@ impl Thread {
     }
 
     /// Runs a future there; it is dropped with the returned one. `None` if the thread has ended.
-    pub(super) async fn run<F>(&self, future: F) -> Option<F::Output>
+    pub(crate) async fn run<F>(&self, future: F) -> Option<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -66,51 +69,46 @@ impl Thread {
             .ok()
     }
 
-    /// Runs a future there that has a limit of its own. If the returned one is dropped, it goes on:
-    /// a connection that takes longer than any caller waits is made all the same.
-    pub(super) async fn finish<F>(&self, future: F) -> Option<F::Output>
+    /// Runs a request there, for [`LONGEST`] at most. If the returned future is dropped, it goes on:
+    /// a connection that takes longer than any caller waits is made all the same. `None` if the
+    /// thread has ended, `Some(None)` if the request took longer.
+    pub(crate) async fn finish<F>(&self, clock: &Clock, request: F) -> Option<Option<F::Output>>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         let (end, ended) = oneshot::channel();
-        let task = self
-            .runtime
-            .spawn(async move { end.send(future.await).ok() });
+        let clock = clock.clone();
+        let task = self.runtime.spawn(async move {
+            let _ = end.send(clock.timeout(LONGEST, request).await);
+        });
         let mut asked = Asked(self, Some(task));
         let answer = ended.await.ok();
         asked.1 = None;
         answer
     }
 
-    /// Runs a login there, for all that wait for it.
-    pub(super) fn share(
-        &self,
-        login: impl Future<Output = Result<(), Error>> + Send + 'static,
-    ) -> Running {
-        let login = self.runtime.spawn(login);
-        let ended = async { login.await.unwrap_or_else(|_| Err(closed())) };
-        ended.boxed().shared()
-    }
-
     /// Starts a task that ends by itself, or with the thread.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.runtime.spawn(task));
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.runtime.spawn(task)
     }
 }
 
 /// A task for which its caller waits.
-struct Asked<'a, T: Send + 'static>(&'a Thread, Option<JoinHandle<T>>);
+struct Asked<'a>(&'a Thread, Option<JoinHandle<()>>);
 
-impl<T: Send + 'static> Drop for Asked<'_, T> {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let Some(task) = self.1.take().filter(|task| !task.is_finished()) else {
             return;
         };
         match Arc::clone(&self.0.go_on).try_acquire_owned() {
-            Ok(place) => self.0.spawn(async move {
+            Ok(place) => drop(self.0.begin(async move {
                 let _ = task.await;
                 drop(place);
-            }),
+            })),
             Err(_) => task.abort(),
         }
     }
