@@ -4,7 +4,7 @@ use leasehold::clock::Clock;
 use leasehold::{Error, ErrorKind, LockManager};
 
 use super::held::HoldOfRun;
-use super::pause_after;
+use super::pause::pause_after;
 use crate::args::{LockArgs, StoreArgs};
 use crate::exit::Failure;
 use crate::wait::Wait;

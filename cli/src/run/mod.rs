@@ -24,6 +24,7 @@ mod held;
 mod hold;
 mod leader;
 mod once;
+mod pause;
 mod peers;
 mod terminal;
 mod under;
@@ -57,9 +58,6 @@ use under::{Ended, run_under};
 /// otherwise.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// The longest pause before a busy lock is asked for again. An operator may end a rest early.
-const LONGEST_RETRY: Duration = Duration::from_secs(1);
-
 pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failure> {
     let mut signals = Signals::listen()?;
     args.lock.check()?;
@@ -88,14 +86,6 @@ pub(crate) async fn run(args: &RunArgs, output: Output) -> Result<Status, Failur
 /// another host runs the job again.
 fn parting(rests: bool) -> Option<Duration> {
     (!rests).then_some(PARTING)
-}
-
-/// Waits as long as the refusal of a busy lock says. Where the queue of a key is full, it comes at
-/// once.
-async fn pause_after(refusal: &Error) -> Result<(), Error> {
-    let pause = refusal.retry_after().unwrap_or_default();
-    Clock::system()?.sleep(pause.min(LONGEST_RETRY)).await;
-    Ok(())
 }
 
 /// Withdraws requests without an answer before the tool exits. One more signal ends it at once:

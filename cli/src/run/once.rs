@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::countdown::Countdown;
 use super::held::HoldOfRun;
-use super::pause_after;
+use super::pause::pause_after;
 use super::under::{Ended, run_under};
 use crate::args::{OnDeath, OnceArgs, RunArgs};
 use crate::exit::{Failure, Status, code, with_causes};

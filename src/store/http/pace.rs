@@ -28,6 +28,7 @@ impl Pace {
         }
     }
 
+    #[cfg(feature = "object-store")]
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }

@@ -69,8 +69,8 @@ impl Thread {
             .ok()
     }
 
-    /// Runs a request there, for [`LONGEST`] at most. If the returned future is dropped, it goes on:
-    /// a connection that takes longer than any caller waits is made all the same. `None` if the
+    /// Runs a request there, for [`LONGEST`] at most. If the returned future is dropped, it goes
+    /// on: a connection that takes longer than any caller waits is made all the same. `None` if the
     /// thread has ended, `Some(None)` if the request took longer.
     pub(crate) async fn finish<F>(&self, clock: &Clock, request: F) -> Option<Option<F::Output>>
     where
