@@ -19,7 +19,7 @@ const DOCUMENT: &str = "prices.json";
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let objects: Objects = Arc::new(InMemory::new());
-    let first = r#"{"tea": 100}"#;
+    let first = r#"{"tea": 100, "by": ""}"#;
     objects.put(&Path::from(DOCUMENT), first.into()).await?;
 
     // Two processes, each with a manager.
@@ -38,7 +38,7 @@ async fn main() -> Result<(), BoxError> {
     let late = put(
         Arc::clone(&objects),
         read_before,
-        r#"{"tea": 1}"#.to_owned(),
+        r#"{"tea": 1, "by": ""}"#.to_owned(),
     )
     .await;
     assert!(matches!(late, Err(EffectError::NotApplied(_))));
@@ -61,9 +61,17 @@ async fn raise(locks: &LockManager, objects: &Objects) -> Result<i64, BoxError> 
     let lock = locks.lock("prices");
     let raised = lock.guarded_async(async |tx| {
         let (tea, version) = read(objects).await?;
-        let text = format!(r#"{{"tea": {}}}"#, tea + 1);
         let objects = Arc::clone(objects);
-        tx.commit_with(move |_permit| put(objects, version, text));
+        tx.commit_with(move |permit| {
+            // An ETag may be a hash of the content: with the name of the commit in it, no content
+            // comes back, and so no version.
+            let (tea, by) = (tea + 1, permit.txn_id);
+            put(
+                objects,
+                version,
+                format!(r#"{{"tea": {tea}, "by": "{by}"}}"#),
+            )
+        });
         Ok(tea + 1)
     });
     Ok(raised.await?.value)
@@ -74,7 +82,8 @@ async fn read(objects: &Objects) -> Result<(i64, UpdateVersion), BoxError> {
     let (e_tag, version) = (got.meta.e_tag.clone(), got.meta.version.clone());
     let text = String::from_utf8(got.bytes().await?.to_vec())?;
     // A real program reads it with serde_json.
-    let tea = text.trim_start_matches(r#"{"tea": "#).trim_end_matches('}');
+    let tea = text.trim_start_matches(r#"{"tea": "#);
+    let tea = tea.split(',').next().unwrap_or_default();
     Ok((tea.parse()?, UpdateVersion { e_tag, version }))
 }
 

@@ -14,6 +14,8 @@ use crate::exit::{Failure, code};
 use crate::output::Output;
 
 const TTL: Duration = Duration::from_secs(1);
+/// Where a bucket takes no less.
+const LONG_TTL: Duration = Duration::from_secs(5);
 
 pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Failure> {
     let url = args.store.named()?.to_owned();
@@ -44,8 +46,13 @@ pub(crate) async fn conform(args: &ConformArgs, output: Output) -> Result<u8, Fa
 async fn settings(url: &str, ttl: Option<Duration>) -> Result<Settings, Failure> {
     let locks = LockManager::connect(url).await?;
     let mut settings = locks.settings().clone();
-    if locks.capability().ttl_per_lock {
-        settings.ttl = ttl.unwrap_or(TTL);
+    let capability = locks.capability();
+    if capability.ttl_per_lock {
+        let short = match capability.observes_expiry {
+            true => LONG_TTL,
+            false => TTL,
+        };
+        settings.ttl = ttl.unwrap_or(short);
     } else if ttl.is_some_and(|ttl| ttl != settings.ttl) {
         return Err(Failure::usage(format!(
             "this store has one ttl for all locks: ttl={:?}; omit --ttl, and set it in the URL",

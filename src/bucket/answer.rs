@@ -37,14 +37,21 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Whether it says that the object is absent, or not the expected one.
+    /// Whether it says that the object is absent, or not the expected one. Others answer with these
+    /// codes too: a gateway, or a service that forbids the change for ever.
     pub(super) fn is_about_the_object(&self) -> bool {
-        matches!(self.code, 304 | 404 | 409 | 412) && !self.names_no_bucket()
-    }
-
-    fn names_no_bucket(&self) -> bool {
-        let code = self.field("Code");
-        self.code == 404 && matches!(code, "NoSuchBucket" | "ContainerNotFound")
+        match (self.code, self.field("Code")) {
+            (304, _) => true,
+            (404, "") => self.text.is_empty(),
+            (404, code) => matches!(code, "NoSuchKey" | "BlobNotFound" | "ResourceNotFound"),
+            (409 | 412, "") => true,
+            (409, code) => matches!(
+                code,
+                "BlobAlreadyExists" | "ConditionalRequestConflict" | "OperationAborted"
+            ),
+            (412, code) => matches!(code, "ConditionNotMet" | "PreconditionFailed"),
+            _ => false,
+        }
     }
 
     /// A field of the XML of a refusal. Nothing else of it is shown: a refusal may repeat what was
@@ -86,7 +93,7 @@ impl Answer {
             (403, _) => Error::denied(format!(
                 "the object storage forbids it: {asked}; allow s3:GetObject and s3:PutObject for the objects under the prefix, and s3:ListBucket for the bucket; on Azure the role Storage Blob Data Contributor"
             )),
-            (404, _) => Error::invalid(format!(
+            (404, "NoSuchBucket" | "ContainerNotFound") => Error::invalid(format!(
                 "there is no such bucket or container: {asked}; create it, or name another in the URL"
             )),
             (300..=399, _) => Error::invalid(format!(
@@ -98,7 +105,8 @@ impl Answer {
             (501, _) => Error::unsupported(format!(
                 "this object storage cannot do it: {asked}; use a service with conditional writes (If-Match, If-None-Match)"
             )),
-            (408, _) | (500.., _) | (_, "RequestTimeout") => {
+            // A 404 of a gateway.
+            (404 | 408, _) | (500.., _) | (_, "RequestTimeout") => {
                 failed(request, &format!("{asked} code={code}"))
             }
             _ => Error::invalid(format!(
@@ -157,6 +165,9 @@ pub(super) fn error(path: &Path, writes: bool, error: ObjectError) -> Error {
                 "this client of an object storage has no conditional writes: {asked}; use another one"
             ))
         }
+        ObjectError::InvalidPath { .. } => Error::corrupt(format!(
+            "an object under the prefix has a name that is no path: {asked}; delete it, or use another prefix"
+        )),
         ObjectError::NotFound { .. } => Error::invalid(format!(
             "there is no such bucket or container: {asked}; create it"
         )),
@@ -195,14 +206,14 @@ mod tests {
 
     #[test]
     fn only_a_failure_of_the_service_leaves_a_write_in_doubt() {
-        for code in [301, 400, 401, 403, 404, 413, 429, 501] {
+        for code in [301, 400, 401, 403, 409, 412, 413, 429, 501] {
             assert_ne!(
                 refusal(code, "", "PUT").kind(),
                 ErrorKind::InDoubt,
                 "{code}"
             );
         }
-        for code in [408, 500, 502, 503, 504] {
+        for code in [404, 408, 500, 502, 503, 504] {
             assert_eq!(
                 refusal(code, "", "PUT").kind(),
                 ErrorKind::InDoubt,

@@ -1,5 +1,6 @@
 //! [`BucketRegister`]: records in objects, replaced by their ETag.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -18,16 +19,25 @@ use crate::store::{Hint, Listed, Record, Register, Swapped};
 /// An object that is longer is no record.
 const LONGEST: u64 = 4_096;
 /// How many objects of a list are loaded beside each other.
-const BESIDE: usize = 16;
+const BESIDE: usize = 64;
 /// How many objects there may be under the prefix for a list.
 const LISTED: usize = 100_000;
 
 /// Records in the objects under one prefix: the register of a
 /// [`BucketStore`](super::BucketStore).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct BucketRegister {
     pub(super) objects: Arc<dyn ObjectStore>,
     prefix: String,
+}
+
+/// Without the client, whose own shows keys of Azure.
+impl fmt::Debug for BucketRegister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BucketRegister")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The version of an object: its ETag, and what else the service compares.

@@ -24,6 +24,10 @@ use crate::store::http::{Pace, Thread};
 const TRIES: usize = 4;
 /// How long a connection may take.
 const CONNECTING: Duration = Duration::from_secs(5);
+/// A connection that is older is not used again: a router may have forgotten it.
+const IDLE: Duration = Duration::from_secs(30);
+/// How many connections wait for the next request. A list leaves many.
+const MOST_IDLE: usize = 4;
 /// A longer text of a refusal is not read.
 const LONGEST_REFUSAL: usize = 64 * 1024;
 
@@ -78,6 +82,8 @@ impl HttpConnector for Connector {
         tcp.set_connect_timeout(Some(CONNECTING));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(MOST_IDLE)
             .build(https.enable_http1().wrap_connector(tcp));
         Ok(HttpClient::new(Service {
             client,

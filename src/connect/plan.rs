@@ -266,16 +266,12 @@ fn file(url: &str, settings: &mut Settings) -> Result<FileOptions, Error> {
     Ok(options)
 }
 
-/// Each write is paid for, and takes longer than in a lock server: settings that were not changed
-/// are longer.
+/// A request takes longer than in a lock server: time-outs that were not changed are longer.
 #[cfg(feature = "object-store")]
 fn bucket(url: &str, settings: &mut Settings) -> Result<BucketOptions, Error> {
     const LEAST_TTL: Duration = Duration::from_secs(5);
     let options = BucketOptions::parse(url)?;
     let default = Settings::default();
-    if settings.ttl == default.ttl {
-        settings.ttl = Duration::from_secs(30).min(settings.max_ttl);
-    }
     if settings.ttl < LEAST_TTL {
         return Err(Error::invalid(format!(
             "a lock in a bucket needs a ttl of {LEAST_TTL:?} or more: ttl={:?}; each heartbeat is a write that is paid for",

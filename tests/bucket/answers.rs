@@ -1,7 +1,7 @@
 //! What the store makes of refusals, and of objects that are not its own.
 
 use leasehold::clock::Clock;
-use leasehold::store::{Released, Store};
+use leasehold::store::{Released, Renewed, Store};
 use leasehold::{ErrorKind, LockManager};
 
 use crate::fake::{FakeS3, Fault};
@@ -50,6 +50,53 @@ async fn a_bucket_that_is_deleted_is_no_free_lock() {
     server.next("GET", Fault::Refuse(404, "NoSuchBucket", None));
     let error = store.acquire(&claim("a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+/// Of a gateway whose service is gone for a moment.
+#[tokio::test]
+async fn an_absence_that_the_service_did_not_state_ends_no_hold() {
+    let server = FakeS3::start().await;
+    let store = server.client().await;
+    let grant = granted(&store, &claim("a")).await;
+    server.next("PUT", Fault::Refuse(404, "Other", None));
+    let renewed = store.renew(std::slice::from_ref(&grant)).await;
+    assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
+    server.next("GET", Fault::Refuse(404, "Other", None));
+    let error = store.inspect(&key("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let renewed = store.renew(std::slice::from_ref(&grant)).await;
+    assert!(matches!(renewed[0], Renewed::Extended(_)), "{renewed:?}");
+}
+
+/// Somebody has leased the blob: no other version will be accepted either.
+#[tokio::test]
+async fn a_change_that_the_service_forbids_is_no_change_of_another_client() {
+    let server = FakeS3::start().await;
+    let store = server.client().await;
+    for (code, name) in [(412, "LeaseIdMissing"), (409, "BlobImmutableDueToPolicy")] {
+        server.next("PUT", Fault::Refuse(code, name, None));
+        let error = store.acquire(&claim("a")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(format!("{error:?}").contains(name), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_path_is_named_by_a_list() {
+    let server = FakeS3::start().await;
+    let store = server.client().await;
+    server.put("/x", "");
+    let error = store.list("").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(format!("{error:?}").contains("//x"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_store_shows_nothing_of_its_client() {
+    let server = FakeS3::start().await;
+    let shown = format!("{:?}", server.client().await);
+    assert!(shown.contains(crate::fake::PREFIX), "{shown}");
+    assert!(!shown.contains("127.0.0.1"), "{shown}");
 }
 
 #[tokio::test]

@@ -74,14 +74,15 @@ async fn a_late_write_of_a_withdrawn_claim_grants_nothing() {
         }
     }
     store.withdraw(&late).await.unwrap();
-    let other = server.client().await;
-    let grant = granted(&other, &claim("a")).await;
-    let before = server.object("a");
+    let before = server.object("a").unwrap();
     server.deliver();
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(server.object("a"), before);
+    assert_eq!(server.object("a").unwrap(), before);
+    assert!(!before.contains("state held"), "{before}");
+    let other = server.client().await;
+    let grant = granted(&other, &claim("a")).await;
     let renewed = other.renew(std::slice::from_ref(&grant)).await;
     assert!(matches!(renewed[0], Renewed::Extended(_)));
 }

@@ -81,6 +81,8 @@ fn no_setting_is_too_large_to_be_refused() {
         "postgres://db/d",
         #[cfg(feature = "zookeeper")]
         "zookeeper://zk",
+        #[cfg(feature = "object-store")]
+        "s3://shop",
     ];
     let longest: [fn(&mut Settings); 9] = [
         |settings| settings.ttl = std::time::Duration::MAX,
@@ -270,11 +272,11 @@ fn a_server_has_one_vote() {
 
 #[cfg(feature = "object-store")]
 #[test]
-fn a_bucket_has_longer_defaults_and_a_least_ttl() {
+fn a_bucket_has_longer_time_outs_and_a_least_ttl() {
     let seconds = std::time::Duration::from_secs;
     let plan = Plan::of("s3://shop", Settings::default()).unwrap();
-    assert_eq!(plan.settings.ttl, seconds(30));
-    assert_eq!(plan.settings.request_timeout, seconds(3));
+    assert_eq!(plan.settings.ttl, Settings::default().ttl);
+    assert_eq!(plan.settings.request_timeout, seconds(10) / 4);
     assert_eq!(plan.settings.max_poll_interval, seconds(3));
     let with = |ttl| {
         let settings = Settings {
@@ -283,6 +285,8 @@ fn a_bucket_has_longer_defaults_and_a_least_ttl() {
         };
         Plan::of("az://shop/locks", settings)
     };
+    let plan = with(seconds(30)).unwrap();
+    assert_eq!(plan.settings.request_timeout, seconds(3));
     let plan = with(seconds(5)).unwrap();
     assert_eq!(plan.settings.request_timeout, seconds(5) / 4);
     let error = with(seconds(4)).unwrap_err();
