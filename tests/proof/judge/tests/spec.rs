@@ -93,6 +93,19 @@ fn read_all(at: u64, ids: &[&str]) -> Op {
 }
 
 #[test]
+fn what_a_read_has_returned_stays_in_its_place() {
+    let writes = [
+        acquire(0, 5, 1, 5, "a"),
+        write(10, Some(11), "a", 1, 5, "fence"),
+        write(12, None, "b", 1, 5, "lease"),
+        write(14, Some(15), "c", 1, 5, "lease"),
+    ];
+    let with = |reads: &[Op]| [&writes[..], reads].concat();
+    is_right(&with(&[read_all(13, &["a"]), read_all(20, &["a", "c"])]));
+    is_wrong(&with(&[read_all(13, &["a", "b"]), read_all(20, &["a", "c"])]));
+}
+
+#[test]
 fn a_lock_is_taken_again_after_a_release_and_after_a_lease() {
     is_right(&[
         acquire(0, 10, 1, 5, "a"),
