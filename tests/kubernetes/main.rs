@@ -6,6 +6,7 @@
 mod kubernetes;
 
 mod answers;
+mod cluster;
 mod fence;
 mod login;
 mod suite;

@@ -11,7 +11,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 
 use super::answer::{Answer, Verb, silent, unanswered};
-use super::login::{LoggedIn, Login, Running, closed, log_in};
+use super::login::{Cluster, LoggedIn, Login, Running, closed, log_in};
 use super::options::KubernetesOptions;
 use crate::clock::Clock;
 use crate::model::error::Error;
@@ -27,6 +27,8 @@ pub(crate) struct Link {
     options: KubernetesOptions,
     pub(crate) clock: Clock,
     pub(super) namespace: String,
+    /// That of the first login, and of each other.
+    cluster: Cluster,
     login: Mutex<Login>,
     pub(super) pace: Pace,
     /// `None` once it is closed.
@@ -43,12 +45,13 @@ impl Link {
 
     async fn open_unlimited(options: KubernetesOptions, clock: &Clock) -> Result<Arc<Self>, Error> {
         let thread = Arc::new(Thread::start("leasehold-k8s").await?);
-        let made = thread.run(log_in(options.clone(), clock.clone())).await;
+        let made = thread.run(log_in(options.clone(), None, clock.clone())).await;
         let made = made.ok_or_else(closed)??;
         let link = Arc::new(Self {
             options,
             clock: clock.clone(),
             namespace: made.namespace.clone(),
+            cluster: made.cluster.clone(),
             login: Mutex::new(Login::first(made, clock.boot())),
             pace: Pace::new(clock.clone()),
             thread: Mutex::new(Some(thread)),
@@ -153,7 +156,8 @@ impl Link {
         if login.may_begin(self.clock.boot()) {
             let link = Arc::clone(self);
             let task = self.thread()?.begin(async move {
-                let made = log_in(link.options.clone(), link.clock.clone());
+                let cluster = Some(link.cluster.clone());
+                let made = log_in(link.options.clone(), cluster, link.clock.clone());
                 let made = link.clock.timeout(OPENING, made).await;
                 let made = made.unwrap_or_else(|| Err(no_login()));
                 if let Err(error) = &made {

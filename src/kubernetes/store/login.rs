@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Shared};
+use http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::runtime::Handle;
@@ -36,10 +37,19 @@ pub(super) struct LoggedIn {
     pub(super) logins: u64,
 }
 
+/// The cluster of a store. A Lease says nothing of another one's.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    /// The context of the kubeconfig, if there is one. Somebody may make another one current.
+    pub(super) context: Option<String>,
+    server: Uri,
+}
+
 /// What a login gives.
 pub(super) struct Made {
     pub(super) client: Client,
     pub(super) namespace: String,
+    pub(super) cluster: Cluster,
     /// How long the credentials live, if they end.
     pub(super) lives: Option<Duration>,
 }
@@ -118,16 +128,28 @@ fn due(lives: Option<Duration>, now: u64) -> Option<u64> {
     Some(now.saturating_add(nanos(early)))
 }
 
-/// The client that a configuration gives now. Runs on the store's thread.
-pub(super) async fn log_in(options: KubernetesOptions, clock: Clock) -> Result<Made, Error> {
+/// The client that a configuration gives now. Fails if it is one of another cluster than `before`.
+/// Runs on the store's thread.
+pub(super) async fn log_in(
+    options: KubernetesOptions,
+    before: Option<Cluster>,
+    clock: Clock,
+) -> Result<Made, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error says that another thread has just installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let namespace = options.namespace.clone();
     // Files are read, and must not stop the requests of this thread.
-    let read = move || Handle::current().block_on(configuration(&options));
-    let mut config = blocking(read).await.ok_or_else(closed)??;
+    let context = before.as_ref().and_then(|before| before.context.clone());
+    let context = context.or(options.context.clone());
+    let read = move || Handle::current().block_on(configuration(&options, context));
+    let (mut config, context) = blocking(read).await.ok_or_else(closed)??;
+    let server = config.cluster_url.clone();
+    // Its authority may be replaced.
+    if before.is_some_and(|before| before.server != server) {
+        return Err(elsewhere(context.as_deref()));
+    }
     let lives = plugin::replace(&mut config.auth_info, &clock).await;
     let lives = lives.map_err(|error| no_client().because(error))?;
     // A repeated write would find itself, and be refused.
@@ -142,8 +164,16 @@ pub(super) async fn log_in(options: KubernetesOptions, clock: Clock) -> Result<M
     Ok(Made {
         client,
         namespace,
+        cluster: Cluster { context, server },
         lives,
     })
+}
+
+fn elsewhere(context: Option<&str>) -> Error {
+    Error::invalid(format!(
+        "the configuration names another cluster than at the start: context={}; restore it, or open another store",
+        context.unwrap_or_default()
+    ))
 }
 
 fn no_client() -> Error {
@@ -154,24 +184,32 @@ pub(super) fn closed() -> Error {
     Error::closed("the store is closed; open another one")
 }
 
-async fn configuration(options: &KubernetesOptions) -> Result<Config, Error> {
-    let choice = KubeConfigOptions {
-        context: options.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    if let Some(path) = &options.kubeconfig {
-        let file = Kubeconfig::read_from(path).map_err(unreadable)?;
-        return (Config::from_custom_kubeconfig(file, &choice).await).map_err(unreadable);
-    }
-    if is_in_a_pod() && options.context.is_none() {
-        return Config::incluster().map_err(|error| {
+/// The configuration, and the context that it is of.
+async fn configuration(
+    options: &KubernetesOptions,
+    context: Option<String>,
+) -> Result<(Config, Option<String>), Error> {
+    if options.kubeconfig.is_none() && context.is_none() && is_in_a_pod() {
+        let config = Config::incluster().map_err(|error| {
             Error::invalid(
                 "the service account of this pod cannot be read; mount it (automountServiceAccountToken), or name a kubeconfig in the URL",
             )
             .because(error)
-        });
+        })?;
+        return Ok((config, None));
     }
-    Config::from_kubeconfig(&choice).await.map_err(unreadable)
+    let file = match &options.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let file = file.map_err(unreadable)?;
+    let context = context.or(file.current_context.clone());
+    let choice = KubeConfigOptions {
+        context: context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let config = Config::from_custom_kubeconfig(file, &choice).await;
+    Ok((config.map_err(unreadable)?, context))
 }
 
 fn is_in_a_pod() -> bool {

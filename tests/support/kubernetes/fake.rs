@@ -105,6 +105,11 @@ impl FakeApiServer {
         state.requests.iter().filter(|(of, _)| *of == verb).count()
     }
 
+    /// Whether no request ever came.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.state.lock().unwrap().requests.is_empty()
+    }
+
     /// From now on no other token is accepted.
     pub(crate) fn accept_only(&self, token: &str) {
         self.state.lock().unwrap().token = Some(token.to_owned());
