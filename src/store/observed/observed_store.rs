@@ -79,7 +79,8 @@ impl<R: Register> ObservedStore<R> {
         let shown = self.register.watched(&claim.key)?;
         let mut state = self.state.lock();
         let is_waiter = state.seen.get(&claim.key)?.refused == Some(claim.owner);
-        is_waiter.then(|| state.seen.follow(&claim.key, shown))?
+        let now = self.clock.stamp();
+        is_waiter.then(|| state.seen.follow(&claim.key, shown, &now))?
     }
 
     async fn load(&self, key: &Key) -> Result<Option<Seen<R::Version>>, Error> {

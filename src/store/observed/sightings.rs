@@ -15,6 +15,10 @@ use crate::store::{Claim, LockInfo, LockMode};
 const KEPT_TTLS: u32 = 16;
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// For this part of a holder's TTL what a watch has shown is believed. A live holder writes sooner;
+/// a watch that was cut in silence shows nothing any more.
+const BELIEVED: u32 = 2;
+
 /// A version of a key's record, and since when it is known to be the version.
 #[derive(Clone, Debug)]
 pub(super) struct Seen<V> {
@@ -123,14 +127,19 @@ impl<V: Clone + PartialEq> Sightings<V> {
         }
     }
 
-    /// Notes what a watch showed, unless something later is known.
+    /// Notes what a watch showed, unless something later is known, or it has shown nothing for half
+    /// of the TTL.
     pub(super) fn follow(
         &mut self,
         key: &Key,
         (record, version, at): (Record, V, Stamp),
+        now: &Stamp,
     ) -> Option<Seen<V>> {
         let seen = self.0.get(key)?;
         if seen.version != version && at.since(&seen.since).is_zero() {
+            return None;
+        }
+        if record.state != State::Free && now.since(&at) >= record.ttl / BELIEVED {
             return None;
         }
         Some(self.see(key, record, version, at))

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{Listed, MemoryRegister, ObservedStore, Record, Register, State, Swapped};
-use crate::clock::{ClockKind, ManualClock};
+use crate::clock::{Clock, ClockKind, ManualClock, Stamp};
 use crate::model::error::{Error, ErrorKind};
 use crate::model::holder::{Label, OwnerToken};
 use crate::model::key::Key;
@@ -34,11 +34,29 @@ struct Far {
     fault: Arc<AtomicU8>,
     sent: Arc<Mutex<Vec<Sent>>>,
     gate: Arc<Notify>,
+    loads: Arc<AtomicUsize>,
+    /// What a watch has shown last.
+    shown: Arc<Mutex<Option<(Record, u64, Stamp)>>>,
 }
 
 impl Far {
     fn fails_by(&self, fault: u8) {
         self.fault.store(fault, Ordering::SeqCst);
+    }
+
+    /// How many loads a request sends that is refused.
+    async fn loads_of(&self, store: &Client, claim: &Claim) -> usize {
+        let before = self.loads.load(Ordering::SeqCst);
+        let busy = store.acquire(claim).await.unwrap();
+        assert!(matches!(busy, Acquired::Busy { .. }), "{busy:?}");
+        self.loads.load(Ordering::SeqCst) - before
+    }
+
+    /// The watch shows the record as it is.
+    async fn show(&self, key: &Key, clock: &ManualClock) {
+        let at = Clock::from(clock.clone()).stamp();
+        let (record, version) = self.register.load(key).await.unwrap().unwrap();
+        *self.shown.lock() = Some((record, version, at));
     }
 
     /// The late swaps arrive. True if one of them took effect.
@@ -63,6 +81,7 @@ impl Register for Far {
 
     /// The record of the key `hung` is never answered.
     async fn load(&self, key: &Key) -> Result<Option<(Record, u64)>, Error> {
+        self.loads.fetch_add(1, Ordering::SeqCst);
         if key.as_str() == "hung" {
             std::future::pending::<()>().await;
         }
@@ -94,6 +113,10 @@ impl Register for Far {
 
     async fn list(&self, prefix: &str) -> Result<Vec<Listed<u64>>, Error> {
         self.register.list(prefix).await
+    }
+
+    fn watched(&self, _: &Key) -> Option<(Record, u64, Stamp)> {
+        self.shown.lock().clone()
     }
 }
 
@@ -352,4 +375,47 @@ async fn who_asks_seldom_observes_a_dead_holder_all_the_same() {
     }
     let again = ours.acquire(&claim("a")).await.unwrap();
     assert!(matches!(again, Acquired::Granted(_)), "{again:?}");
+}
+
+#[tokio::test]
+async fn a_watch_that_shows_nothing_for_half_of_the_ttl_is_not_believed() {
+    let (a, b, far, clock) = two();
+    let held = granted(&b, &claim("x")).await;
+    let waits = claim("x");
+    assert_eq!(far.loads_of(&a, &waits).await, 1);
+    for _ in 0..2 {
+        clock.advance(TTL / 3);
+        assert!(matches!(renewed(&b, &held).await, Renewed::Extended(_)));
+        far.show(&held.claim.key, &clock).await;
+        assert_eq!(far.loads_of(&a, &waits).await, 0);
+    }
+    // The watch is cut in silence.
+    let instant = Duration::from_nanos(1);
+    clock.advance(TTL / 2 - instant);
+    assert_eq!(far.loads_of(&a, &waits).await, 0);
+    clock.advance(instant);
+    assert_eq!(far.loads_of(&a, &waits).await, 1);
+    let _ = b.release(&held).await;
+    let _next = granted(&a, &waits).await;
+}
+
+#[tokio::test]
+async fn what_a_watch_shows_late_is_not_believed_after_a_newer_load() {
+    let (a, b, far, clock) = two();
+    let held = granted(&b, &claim("x")).await;
+    let waits = claim("x");
+    assert_eq!(far.loads_of(&a, &waits).await, 1);
+    clock.advance(TTL / 10);
+    far.show(&held.claim.key, &clock).await;
+    assert_eq!(far.loads_of(&a, &waits).await, 0);
+    clock.advance(TTL / 10);
+    assert!(matches!(renewed(&b, &held).await, Renewed::Extended(_)));
+    let newer = a.inspect(&held.claim.key).await.unwrap().unwrap();
+    assert_eq!(newer.remaining, Some(TTL));
+    assert_eq!(far.loads_of(&a, &waits).await, 1);
+    let newer = a.acquire(&waits).await.unwrap();
+    assert!(
+        matches!(newer, Acquired::Busy { remaining } if remaining == Some(TTL)),
+        "{newer:?}"
+    );
 }
