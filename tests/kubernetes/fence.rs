@@ -137,7 +137,11 @@ async fn what_is_applied_is_not_rolled_back_by_a_second_use_of_its_permit() {
             fence.apply(permit, set(second, "3")).await
         };
         let done = run_with(&server, &fence, None, twice).await;
-        assert!(done.is_ok(), "{is_read_again} {is_raised}: {done:?}");
+        // Nor is the change that is nowhere reported as committed.
+        assert!(
+            matches!(done, Err(leasehold::RunError::InDoubt { .. })),
+            "{is_read_again} {is_raised}: {done:?}"
+        );
         assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "2");
     }
 }
@@ -176,6 +180,61 @@ async fn a_commit_that_was_made_void_is_not_applied_by_a_second_use_of_its_permi
         "{failed:?}"
     );
     assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "1");
+}
+
+#[tokio::test]
+async fn of_two_changes_at_once_under_one_permit_only_the_one_that_is_stored_is_applied() {
+    let (server, fence) = world().await;
+    let of_commit = fence.clone();
+    let both = async move |permit: CommitPermit, object: Value| {
+        let first = of_commit.apply(permit.clone(), set(object.clone(), "2"));
+        let second = of_commit.apply(permit, set(object, "3"));
+        let (first, second) = tokio::join!(first, second);
+        let stored = of_commit.read().await?;
+        for (answer, price) in [(&first, "2"), (&second, "3")] {
+            let is_stored = stored["data"]["tea"] == price;
+            assert_eq!(answer.is_ok(), is_stored, "{price}: {answer:?}");
+            let is_known = !matches!(answer, Err(EffectError::Unknown(_)));
+            assert_eq!(is_known, is_stored, "{price}: {answer:?}");
+        }
+        first.and(second)
+    };
+    let done = run_with(&server, &fence, None, both).await;
+    assert!(
+        matches!(done, Err(leasehold::RunError::InDoubt { .. })),
+        "{done:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_void_that_the_server_does_not_keep_proves_nothing() {
+    let (server, fence) = world().await;
+    let faults = [Fault::Refuse(500, None), Fault::Strip];
+    let failed = run(&server, &fence, "2", faults).await;
+    assert!(
+        matches!(failed, Err(leasehold::RunError::InDoubt { .. })),
+        "{failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_commit_without_an_answer_is_not_applied_if_somebody_else_changed_what_it_had_read() {
+    let (server, fence) = world().await;
+    let server = Arc::new(server);
+    let (of_commit, faults) = (fence.clone(), Arc::clone(&server));
+    let commit = async move |permit: CommitPermit, object: Value| {
+        let client = raw::client(&faults.folder().join("kubeconfig")).await;
+        let other = set(object.clone(), "7");
+        raw::send(&client, "PUT", &format!("{ALL}/prices"), Some(other)).await;
+        faults.next("update", Fault::Refuse(500, None));
+        of_commit.apply(permit, set(object, "2")).await
+    };
+    let failed = run_with(&server, &fence, None, commit).await;
+    assert!(
+        matches!(failed, Err(leasehold::RunError::RolledBack { .. })),
+        "{failed:?}"
+    );
+    assert_eq!(server.lease("prices").unwrap()["data"]["tea"], "7");
 }
 
 /// The command of the error leaves the other keys behind their fences.
@@ -354,4 +413,11 @@ async fn a_fence_of_too_many_keys_says_what_to_do() {
     let error = fence.raise(&second, token).await.unwrap_err();
     assert!(error.to_string().contains("leasehold/fence"), "{error}");
     assert!(error.to_string().contains("262144"), "{error}");
+    // The names of commits take what a new key has left to them.
+    for price in ["2", "3", "4", "5", "6", "7", "8", "9"] {
+        let object = set(fence.read().await.unwrap(), price);
+        fence.write(&first, token, object).await.unwrap();
+    }
+    let newer = FencingToken::new(4).unwrap();
+    fence.raise(&first, newer).await.unwrap();
 }

@@ -1,11 +1,12 @@
 //! The annotations of a fence at an object.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::serde_json::{self, Value, json};
 
-use crate::model::doubt::Resolution;
 use crate::model::error::Error;
+use crate::model::txn::TxnId;
 
 /// The newest token of each key, as an object of JSON.
 pub(super) const TOKENS: &str = "leasehold/fence";
@@ -34,6 +35,27 @@ pub(super) fn commits(object: &Value) -> impl Iterator<Item = &str> {
     names.unwrap_or_default().split_ascii_whitespace()
 }
 
+/// The name of a commit: its run, and what it writes. A run that uses its permit twice is not
+/// answered about one use by the other.
+pub(super) fn name_of(run: TxnId, object: &Value) -> String {
+    let mut hasher = DefaultHasher::new();
+    object.to_string().hash(&mut hasher);
+    format!("{run}.{:016x}", hasher.finish())
+}
+
+fn run_of(name: &str) -> &str {
+    name.split('.').next().unwrap_or_default()
+}
+
+/// Whether no commit is missing since one that found the name `before` as the last.
+pub(super) fn is_whole(object: &Value, before: Option<&str>) -> bool {
+    let mut last = commits(object);
+    match before {
+        Some(before) => last.any(|name| name == before),
+        None => last.next().is_none(),
+    }
+}
+
 /// Puts a name before those of the last commits.
 pub(super) fn add_commit(object: &mut Value, name: &str) {
     let names: Vec<_> = [name]
@@ -50,14 +72,27 @@ pub(super) fn void(name: &str) -> String {
     format!("void:{name}")
 }
 
+/// What the object says of a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Applied,
+    /// Another use of the same permit is applied.
+    OtherIsApplied,
+    /// It was made void, and so was every other use of its permit.
+    NotApplied,
+}
+
 /// What the object says of a commit; nothing if so many others were later.
-pub(super) fn fate(object: &Value, name: &str) -> Option<Resolution> {
-    let void = void(name);
-    commits(object).find_map(|known| match known {
-        _ if known == name => Some(Resolution::Applied),
-        _ if known == void => Some(Resolution::NotApplied),
-        _ => None,
-    })
+pub(super) fn fate(object: &Value, name: &str) -> Option<Fate> {
+    let is_same_run = |known: &str| run_of(known) == run_of(name);
+    let void = |known: &str| known.strip_prefix("void:").is_some_and(is_same_run);
+    if commits(object).any(|known| known == name) {
+        Some(Fate::Applied)
+    } else if commits(object).any(is_same_run) {
+        Some(Fate::OtherIsApplied)
+    } else {
+        commits(object).any(void).then_some(Fate::NotApplied)
+    }
 }
 
 pub(super) fn annotate(object: &mut Value, name: &str, text: &str) {

@@ -6,7 +6,10 @@ mod path;
 use std::fmt;
 use std::sync::Arc;
 
-use annotations::{TOKENS, add_commit, annotate, commits, fate, keeps, size, tokens_of, void};
+use annotations::{
+    Fate, TOKENS, add_commit, annotate, commits, fate, is_whole, keeps, name_of, size, tokens_of,
+    void,
+};
 use k8s_openapi::serde_json::{self, Value, json};
 use path::{forget, is_object};
 
@@ -27,7 +30,7 @@ use crate::store::http::LONGEST;
 const TRIES: usize = 8;
 /// How many bytes the API server takes for all annotations of an object, names and values.
 const MOST: usize = 256 * 1024;
-/// How many of them a new key leaves to the names of the commits.
+/// How many of them a new key leaves to the names of the commits: eight have half of it at most.
 const ROOM: usize = 1_000;
 
 /// One object of a Kubernetes API server, of any kind, that a holder changes only while it is the
@@ -70,9 +73,9 @@ const ROOM: usize = 1_000;
 /// The object keeps the names of its last eight commits only, so there is no
 /// [`Resolve`](crate::fence::Resolve): a doubt is resolved within the run, or not at all. If a run
 /// ends in doubt, search the annotation `leasehold/commit` for the run's
-/// [`TxnId`](crate::run::TxnId). If it is there, the commit is applied; after `void:` it is not
-/// applied, and never will be. Other names prove nothing: check the object. A
-/// [`write`](Self::write) has a random name.
+/// [`TxnId`](crate::run::TxnId), which a dot and a hash of what was written follow. If it is there,
+/// the commit is applied; after `void:` it is not applied, and never will be. Other names prove
+/// nothing: check the object. A [`write`](Self::write) has a random name.
 #[derive(Clone)]
 pub struct K8sFence {
     link: Arc<Link>,
@@ -144,6 +147,8 @@ impl K8sFence {
     /// # Errors
     ///
     /// As [`write`](Self::write). A write that was not answered is asked about while there is time.
+    /// A permit that is used for two changes applies one of them at most, and the other one is
+    /// `Unknown`.
     ///
     /// # Cancel safety
     ///
@@ -163,15 +168,16 @@ impl K8sFence {
     async fn commit(&self, permit: &CommitPermit, object: Value) -> Result<Applied, EffectError> {
         let clock = &self.link.clock;
         let left = permit.not_after.since(&clock.stamp());
-        let name = permit.txn_id.to_string();
+        let name = name_of(permit.txn_id, &object);
         let read_at = object["metadata"]["resourceVersion"].clone();
+        let before = commits(&object).next().map(str::to_owned);
         let written = self.write_under(permit.locks(), &name, object);
         let error = match clock.timeout(patience(left), written).await {
             Some(Err(EffectError::Unknown(error))) => error,
             Some(answer) => return answer,
             None => "the API server did not answer the commit in time".into(),
         };
-        let ask = |_| self.resolve(&name, &read_at);
+        let ask = |_| self.resolve(&name, &read_at, before.as_deref());
         resolve_within(clock, permit.not_after, error, ask).await
     }
 
@@ -210,8 +216,10 @@ impl K8sFence {
         mut object: Value,
     ) -> Result<Applied, EffectError> {
         match fate(&object, name) {
-            Some(Resolution::Applied) => return Err(taken()),
-            Some(Resolution::NotApplied) => {
+            Some(Fate::Applied | Fate::OtherIsApplied) => {
+                return Err(EffectError::unknown(self.taken()));
+            }
+            Some(Fate::NotApplied) => {
                 return Err(EffectError::not_applied("the commit was made void before"));
             }
             None => {}
@@ -234,7 +242,7 @@ impl K8sFence {
         match self.replace(&object).await {
             Ok(Some(stored)) if keeps(&stored, &object) => Ok(Applied::fenced()),
             Ok(Some(_)) => Err(EffectError::unknown(self.unkept())),
-            Ok(None) => self.moved(locks, name, before).await,
+            Ok(None) => self.moved(locks, name, before.as_deref()).await,
             Err(error) if error.kind() == ErrorKind::InDoubt => Err(EffectError::unknown(error)),
             Err(error) => Err(EffectError::not_applied(error)),
         }
@@ -263,6 +271,14 @@ impl K8sFence {
             .map_err(|error| Error::in_doubt("the answer to a write cannot be read").because(error))
     }
 
+    /// Another use of the permit is applied, so the run is not rolled back.
+    fn taken(&self) -> Error {
+        Error::invalid(format!(
+            "another use of the permit is applied, and this one is not known to be: path={}; use a permit once",
+            self.path
+        ))
+    }
+
     fn unkept(&self) -> Error {
         Error::invalid(format!(
             "the API server did not keep the annotations of the fence: path={}; check its admission webhooks",
@@ -277,18 +293,15 @@ impl K8sFence {
         &self,
         locks: &[HeldKey],
         name: &str,
-        before: Option<String>,
+        before: Option<&str>,
     ) -> Result<Applied, EffectError> {
         let object = self.read().await.map_err(EffectError::unknown)?;
-        if fate(&object, name) == Some(Resolution::Applied) {
-            return Ok(Applied::fenced());
+        match fate(&object, name) {
+            Some(Fate::Applied) => return Ok(Applied::fenced()),
+            Some(Fate::OtherIsApplied) => return Err(EffectError::unknown(self.taken())),
+            Some(Fate::NotApplied) | None => {}
         }
-        let mut last = commits(&object);
-        let is_whole = match before {
-            Some(before) => last.any(|name| name == before),
-            None => last.next().is_none(),
-        };
-        if !is_whole {
+        if !is_whole(&object, before) {
             return Err(EffectError::unknown(Error::contended(format!(
                 "other commits changed the object, and whether this one did before is not known: path={}; check it",
                 self.path
@@ -308,13 +321,24 @@ impl K8sFence {
     }
 
     /// What became of a commit: its name or its void is there, or the version that it compares is
-    /// gone.
-    async fn resolve(&self, name: &str, read_at: &Value) -> Result<Resolution, Error> {
+    /// gone. Then it is not applied if the name `before` it is there.
+    async fn resolve(
+        &self,
+        name: &str,
+        read_at: &Value,
+        before: Option<&str>,
+    ) -> Result<Resolution, Error> {
         let mut object = self.read().await?;
-        if let Some(known) = fate(&object, name) {
-            return Ok(known);
+        match fate(&object, name) {
+            Some(Fate::Applied) => return Ok(Resolution::Applied),
+            Some(Fate::NotApplied) => return Ok(Resolution::NotApplied),
+            Some(Fate::OtherIsApplied) => return Err(self.taken()),
+            None => {}
         }
         if object["metadata"]["resourceVersion"] != *read_at {
+            if is_whole(&object, before) {
+                return Ok(Resolution::NotApplied);
+            }
             return Err(Error::invalid(format!(
                 "what became of the commit can never be known, because the object was changed since: path={}; check it",
                 self.path
@@ -322,7 +346,8 @@ impl K8sFence {
         }
         add_commit(&mut object, &void(name));
         match self.replace(&object).await? {
-            Some(_) => Ok(Resolution::NotApplied),
+            Some(stored) if keeps(&stored, &object) => Ok(Resolution::NotApplied),
+            Some(_) => Err(self.unkept()),
             None => Err(Error::unavailable("the object was changed; ask again")),
         }
     }
@@ -357,7 +382,8 @@ impl Fence for K8sFence {
                     &format!("first:{}", OwnerToken::generate()?.expose()),
                 );
             }
-            if size(&object) > MOST - ROOM {
+            // A key that is there needs no more room, and the names have grown into theirs.
+            if seen.is_none() && size(&object) > MOST - ROOM {
                 return Err(Error::invalid(format!(
                     "the annotations of the object, of {MOST} bytes at most, have no room for another fence: path={} keys={}; take keys that nobody locks any more out of its annotation {TOKENS}",
                     self.path,
@@ -381,11 +407,6 @@ fn fenced(seen: u64) -> EffectError {
     EffectError::Fenced {
         seen: FencingToken::new(seen).ok(),
     }
-}
-
-/// The name of the commit is there, so an earlier use of its permit was applied.
-fn taken() -> EffectError {
-    EffectError::unknown("the name of the commit was taken before it was sent")
 }
 
 impl fmt::Debug for K8sFence {

@@ -445,6 +445,13 @@ impl State {
 }
 
 fn invalid(lease: &Value) -> Option<(u16, Value)> {
+    let annotations = lease["metadata"]["annotations"].as_object();
+    let sizes = (annotations.into_iter().flatten())
+        .map(|(name, value)| name.len() + value.as_str().map_or(0, str::len));
+    if sizes.sum::<usize>() > 256 * 1024 {
+        let text = "metadata.annotations: Too long: may not be more than 262144 bytes";
+        return Some((422, failure(422, "Invalid", text)));
+    }
     let seconds = lease["spec"]["leaseDurationSeconds"].as_i64();
     let text = "spec.leaseDurationSeconds: must be greater than 0";
     seconds
