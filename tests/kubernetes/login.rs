@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use leasehold::clock::{Clock, ManualClock};
@@ -222,6 +223,78 @@ async fn a_plugin_that_hangs_at_a_refresh_is_started_once() {
     clock.sleep(limit).await;
     renew_until_extended(&store, &held).await;
     assert_eq!(runs(&server).len(), 2);
+}
+
+/// A store whose plugin executes `then` at a refresh that has begun, with a hold and its clock.
+async fn refreshing(server: &FakeApiServer, then: &str) -> (KubernetesStore, Grant, ManualClock) {
+    set_plugin(server, then, Some("+70 seconds"));
+    let time = ManualClock::new();
+    let options = KubernetesOptions::parse(&server.url()).unwrap();
+    let store = KubernetesStore::open(options, time.clone()).await.unwrap();
+    let held = granted(&store, "a").await;
+    time.advance(Duration::from_secs(40));
+    renew_until_extended(&store, &held).await;
+    (store, held, time)
+}
+
+/// A line that the plugin has written into a file.
+async fn written(server: &FakeApiServer, name: &str) -> String {
+    let path = server.folder().join(name);
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    until(name, || read().ends_with('\n')).await;
+    read().trim().to_owned()
+}
+
+#[tokio::test]
+async fn what_a_plugin_leaves_behind_is_killed_although_it_has_exited() {
+    let server = FakeApiServer::start().await;
+    // The child keeps the output open.
+    let then = "sleep 600 & echo $! > child; exit 0";
+    let (_store, _held, time) = refreshing(&server, then).await;
+    let child = written(&server, "child").await;
+    let plugin = runs(&server).remove(1);
+    until("the plugin exits", || !is_alive(&plugin)).await;
+    assert!(is_alive(&child));
+    time.advance(Duration::from_secs(10));
+    until("its child is killed", || !is_alive(&child)).await;
+}
+
+/// A process of a test.
+struct Killed(String);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-KILL", &self.0]).status();
+    }
+}
+
+/// As one of another user, which may not be killed. Here a tracer that is stopped keeps it.
+#[tokio::test]
+async fn a_plugin_that_does_not_end_when_it_is_killed_costs_no_hold() {
+    let server = FakeApiServer::start().await;
+    let then = "exec strace -DDD -o /dev/null sh -c '\
+                sleep 600 & echo $! > child; \
+                t=$(sed -n \"s/^TracerPid:[^0-9]*//p\" /proc/$$/status); \
+                echo $t > tracer; kill -STOP $t; sleep 600'";
+    let (store, held, time) = refreshing(&server, then).await;
+    let tracer = Killed(written(&server, "tracer").await);
+    let stat = Path::new("/proc").join(&tracer.0).join("stat");
+    until("the tracer is stopped", || {
+        fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "))
+    })
+    .await;
+    time.advance(Duration::from_secs(10));
+    let (plugin, child) = (runs(&server).remove(1), written(&server, "child").await);
+    until("what the plugin has started is killed", || {
+        !is_alive(&child)
+    })
+    .await;
+    for _ in 0..3 {
+        renew_until_extended(&store, &held).await;
+    }
+    drop(tracer);
+    let process = Path::new("/proc").join(&plugin);
+    until("its status is read", || !process.exists()).await;
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ impl Link {
 
     async fn open_unlimited(options: KubernetesOptions, clock: &Clock) -> Result<Arc<Self>, Error> {
         let thread = Arc::new(Thread::start("leasehold-k8s").await?);
-        let made = thread.run(log_in(options.clone(), None, clock.clone())).await;
+        let made = thread.run(log_in(options.clone(), None)).await;
         let made = made.ok_or_else(closed)??;
         let link = Arc::new(Self {
             options,
@@ -82,7 +82,7 @@ impl Link {
             let answer = answer.ok_or_else(closed)?;
             let answer = answer.ok_or_else(|| silent(verb, path))?;
             let answer = answer.map_err(|error| unanswered(verb, path, error))?;
-            if answer.code != 401 {
+            if matches!(answer.code, 200..=299 | 403 | 404 | 409) {
                 self.accepted(now.logins);
             }
             if matches!(answer.code, 200..=299 | 404 | 409) {
@@ -121,7 +121,7 @@ impl Link {
 
     /// The server has accepted the credentials of this login.
     pub(super) fn accepted(&self, logins: u64) {
-        self.login.lock().accepted(logins);
+        self.login.lock().accepted(logins, self.clock.boot());
     }
 
     pub(super) fn thread(&self) -> Result<Arc<Thread>, Error> {
@@ -157,7 +157,7 @@ impl Link {
             let link = Arc::clone(self);
             let task = self.thread()?.begin(async move {
                 let cluster = Some(link.cluster.clone());
-                let made = log_in(link.options.clone(), cluster, link.clock.clone());
+                let made = log_in(link.options.clone(), cluster);
                 let made = link.clock.timeout(OPENING, made).await;
                 let made = made.unwrap_or_else(|| Err(no_login()));
                 if let Err(error) = &made {

@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 use super::options::KubernetesOptions;
 use super::plugin::blocking;
 use super::{cause, plugin};
-use crate::clock::Clock;
 use crate::model::error::Error;
 use crate::model::span::nanos;
 
@@ -22,8 +21,8 @@ use crate::model::span::nanos;
 const AHEAD: Duration = Duration::from_secs(60);
 /// A plugin whose credentials end at once is not started more often.
 const LEAST: Duration = Duration::from_secs(10);
-/// The pause after a login. It doubles with each one up to [`LONGEST_PAUSE`], until the server has
-/// accepted what one gave.
+/// The pause after a login. It doubles with each one up to [`LONGEST_PAUSE`], until what one gave
+/// has served for as long as the next pause, after its own.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -91,10 +90,11 @@ impl Login {
         self.running.is_none() && now >= self.rests_until
     }
 
-    /// The server has accepted the credentials of this login.
-    pub(super) fn accepted(&mut self, logins: u64) {
-        if self.now.logins == logins && self.failed.is_none() {
-            self.rests_until = 0;
+    /// The server has accepted the credentials of this login. One of many servers may do so while
+    /// another one refuses them.
+    pub(super) fn accepted(&mut self, logins: u64, now: u64) {
+        let proven = self.rests_until.saturating_add(nanos(self.pause));
+        if self.now.logins == logins && self.failed.is_none() && now >= proven {
             self.pause = FIRST_PAUSE;
         }
     }
@@ -133,7 +133,6 @@ fn due(lives: Option<Duration>, now: u64) -> Option<u64> {
 pub(super) async fn log_in(
     options: KubernetesOptions,
     before: Option<Cluster>,
-    clock: Clock,
 ) -> Result<Made, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error says that another thread has just installed one.
@@ -150,7 +149,7 @@ pub(super) async fn log_in(
     if before.is_some_and(|before| before.server != server) {
         return Err(elsewhere(context.as_deref()));
     }
-    let lives = plugin::replace(&mut config.auth_info, &clock).await;
+    let lives = plugin::replace(&mut config.auth_info).await;
     let lives = lives.map_err(|error| no_client().because(error))?;
     // A repeated write would find itself, and be refused.
     config.default_retry = false;
@@ -239,5 +238,54 @@ mod tests {
             );
         }
         assert_eq!(due(None, 7), None);
+    }
+
+    fn made() -> Made {
+        // An error says that there is one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let server = Uri::from_static("http://127.0.0.1:1");
+        Made {
+            client: Client::try_from(Config::new(server.clone())).unwrap(),
+            namespace: String::new(),
+            cluster: Cluster {
+                context: None,
+                server,
+            },
+            lives: None,
+        }
+    }
+
+    fn seconds(seconds: u64) -> u64 {
+        nanos(Duration::from_secs(seconds))
+    }
+
+    /// Behind a balancer, with a request each second.
+    #[tokio::test]
+    async fn one_bad_server_of_many_starts_no_storm_of_logins() {
+        let mut login = Login::first(made(), 0);
+        let mut begun = Vec::new();
+        for second in 0..120 {
+            let now = seconds(second);
+            if second % 3 != 0 {
+                login.accepted(login.now.logins, now);
+            } else if login.may_begin(now) {
+                begun.push(second);
+                login.ended(Ok(made()), now).unwrap();
+            }
+        }
+        assert_eq!(begun, [0, 3, 6, 12, 21, 39, 72]);
+    }
+
+    #[tokio::test]
+    async fn credentials_that_serve_end_the_pause() {
+        let mut login = Login::first(made(), 0);
+        login.ended(Ok(made()), 0).unwrap();
+        login.ended(Ok(made()), seconds(1)).unwrap();
+        // The pause is two seconds, and the next one is four.
+        login.accepted(login.now.logins, seconds(2));
+        assert!(!login.may_begin(seconds(2)));
+        login.accepted(login.now.logins, seconds(7));
+        login.ended(Ok(made()), seconds(8)).unwrap();
+        assert!(login.may_begin(seconds(9)));
     }
 }

@@ -1,7 +1,7 @@
 //! A plugin for credentials (`exec` of a kubeconfig): started once for each login, and killed when
 //! nobody waits for it any more.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -23,10 +23,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// # Errors
 ///
 /// What is wrong, without a secret.
-pub(super) async fn replace(
-    user: &mut AuthInfo,
-    clock: &Clock,
-) -> Result<Option<Duration>, String> {
+pub(super) async fn replace(user: &mut AuthInfo) -> Result<Option<Duration>, String> {
     let has_others = user.auth_provider.is_some()
         || (user.username.is_some() && user.password.is_some())
         || user.token.is_some()
@@ -38,7 +35,7 @@ pub(super) async fn replace(
         return Ok(None);
     };
     let none = || "the plugin for credentials printed none".to_owned();
-    let printed = run(command(&exec)?, clock).await?;
+    let printed = run(command(&exec)?).await?;
     let status = read(&printed).ok_or_else(none)?;
     let text = |name: &str| status[name].as_str().filter(|text| !text.is_empty());
     let encoded = |pem: &str| {
@@ -67,7 +64,8 @@ pub(super) async fn replace(
 fn command(exec: &ExecConfig) -> Result<Command, String> {
     let program = exec.command.as_ref();
     let program = program.ok_or("the plugin for credentials has no command")?;
-    let is_interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
+    let has_terminal = std::io::stdin().is_terminal();
+    let is_interactive = is_interactive(exec.interactive_mode.as_ref(), has_terminal);
     let mut spec = json!({"interactive": is_interactive});
     if exec.provide_cluster_info {
         spec["cluster"] = json!(exec.cluster);
@@ -88,29 +86,42 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
     Ok(command)
 }
 
+/// Whether a plugin may ask its user.
+fn is_interactive(mode: Option<&ExecInteractiveMode>, has_terminal: bool) -> bool {
+    has_terminal && mode != Some(&ExecInteractiveMode::Never)
+}
+
 /// What it prints.
-async fn run(mut command: Command, clock: &Clock) -> Result<Vec<u8>, String> {
+async fn run(mut command: Command) -> Result<Vec<u8>, String> {
+    // A process ends in real time, whatever the clock of the store is.
+    let clock = Clock::system().map_err(|error| error.to_string())?;
     let unread = || "what the plugin for credentials prints cannot be read".to_owned();
-    let started = blocking(move || command.spawn().map(Plugin)).await;
+    let started = blocking(move || command.spawn().map(|child| Plugin(Some(child)))).await;
     let mut plugin = started
         .ok_or_else(unread)?
         .map_err(|error| format!("the plugin for credentials cannot be started: {error}"))?;
-    let output = plugin.0.stdout.take().ok_or_else(unread)?;
+    let output = plugin.0.as_mut().and_then(|child| child.stdout.take());
+    let output = output.ok_or_else(unread)?;
     let read = blocking(move || {
         let mut text = Vec::new();
         output.take(LONGEST).read_to_end(&mut text).map(|_| text)
     });
     let text = read.await.and_then(Result::ok).ok_or_else(unread)?;
-    loop {
-        match plugin.0.try_wait() {
-            Ok(None) => clock.sleep(POLL).await,
-            Ok(Some(status)) if !status.success() => {
+    while let Some(child) = plugin.0.as_mut() {
+        // Where SIGCHLD is ignored, nobody learns its status.
+        if let Ok(status) = child.try_wait() {
+            let Some(status) = status else {
+                clock.sleep(POLL).await;
+                continue;
+            };
+            if !status.success() {
+                plugin.0 = None;
                 return Err(format!("the plugin for credentials failed: {status}"));
             }
-            // Where SIGCHLD is ignored, nobody learns its status.
-            Ok(Some(_)) | Err(_) => return Ok(text),
         }
+        plugin.0 = None;
     }
+    Ok(text)
 }
 
 /// The status of an `ExecCredential`, which may be YAML. `kube` reads YAML as a kubeconfig only,
@@ -132,23 +143,52 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-/// Killed when it is dropped.
-struct Plugin(Child);
+/// Killed when it is dropped; `None` once its status was read.
+struct Plugin(Option<Child>);
 
 impl Drop for Plugin {
     fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(None)) {
+        let Some(mut child) = self.0.take() else {
             return;
-        }
+        };
         #[cfg(unix)]
-        if let Some(group) = i32::try_from(self.0.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-        {
-            // An error says that it leads none.
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        kill_group(&child);
+        let _ = child.kill();
+        // Its end may take long, or never come: another user's may not be killed. The thread of
+        // the store does not wait for it.
+        let name = "leasehold-reap".to_owned();
+        let reap = move || drop(child.wait());
+        let _ = std::thread::Builder::new().name(name).spawn(reap);
+    }
+}
+
+/// Kills all that a plugin has started. The plugin itself may have exited.
+#[cfg(unix)]
+fn kill_group(child: &Child) {
+    use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
+        return;
+    };
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    // While its status was not read, its number is no other process's.
+    if waitid(WaitId::Pid(group), look).is_ok() {
+        // An error says that it leads none.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_may_ask_its_user_if_there_is_a_terminal() {
+        let modes = [None, Some(ExecInteractiveMode::IfAvailable)];
+        for mode in modes.into_iter().chain([Some(ExecInteractiveMode::Always)]) {
+            assert!(is_interactive(mode.as_ref(), true));
+            assert!(!is_interactive(mode.as_ref(), false));
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        assert!(!is_interactive(Some(&ExecInteractiveMode::Never), true));
     }
 }
