@@ -162,8 +162,9 @@ impl CommitPermit {
     }
 
     /// For authors of fences: does `change` under this permit, unless its run is over. A change
-    /// that is dropped before it has answered stays in use, and leaves its run in doubt. So does one
-    /// that ends as unknown, whatever a second use is refused: only one that is applied ends that.
+    /// that is dropped before it has answered stays in use, and leaves its run in doubt. So does
+    /// one that ends as unknown, whatever a second use is refused. Only one that is applied ends
+    /// that doubt.
     ///
     /// # Errors
     ///
