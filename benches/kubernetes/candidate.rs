@@ -18,8 +18,7 @@ const CLIENT_GO: &str = "target/servers/elector";
 
 #[derive(Clone, Copy)]
 pub(crate) enum Peer {
-    /// With this `max_poll_interval`, in seconds.
-    Ours(&'static str, u64),
+    Ours,
     /// `benches/electors`.
     Crate(&'static str),
     /// `tests/kubernetes_server/elector.go`.
@@ -29,7 +28,8 @@ pub(crate) enum Peer {
 impl Peer {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Ours(name, _) | Self::Crate(name) => name,
+            Self::Ours => "leasehold",
+            Self::Crate(name) => name,
             Self::ClientGo => "client-go",
         }
     }
@@ -43,9 +43,9 @@ impl Peer {
         let url = server.url_of(user, &format!("token: {}", token(user)));
         let kubeconfig = url.split_once('=').unwrap().1.to_owned();
         let mut command = match self {
-            Self::Ours(key, poll) => {
+            Self::Ours => {
                 let mut command = Command::new(std::env::current_exe().unwrap());
-                command.args([OURS, &url, key, name, &poll.to_string()]);
+                command.args([OURS, &url, self.name(), name]);
                 command
             }
             Self::Crate(of) => {
@@ -74,14 +74,13 @@ fn of_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A candidate of ours: URL, key, name and poll interval.
+/// A candidate of ours: URL, key and name.
 pub(crate) async fn lead(arguments: &[String]) {
-    let [url, key, name, poll, ..] = arguments else {
-        panic!("URL KEY NAME POLL");
+    let [url, key, name, ..] = arguments else {
+        panic!("URL KEY NAME");
     };
     let settings = Settings {
         ttl: TTL,
-        max_poll_interval: Duration::from_secs(poll.parse().unwrap()),
         ..Settings::default()
     };
     let locks = LockManager::builder_for_url(url, settings).await.unwrap();

@@ -27,9 +27,8 @@ use election::Election;
 use kubernetes::api_server::{ApiServer, NAMESPACE};
 use kubernetes::audit;
 
-const PEERS: [Peer; 5] = [
-    Peer::Ours("leasehold", 1),
-    Peer::Ours("leasehold-poll-5s", 5),
+const PEERS: [Peer; 4] = [
+    Peer::Ours,
     Peer::Crate("kube-leader-election"),
     Peer::Crate("kube-coordinate"),
     Peer::ClientGo,

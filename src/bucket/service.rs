@@ -14,10 +14,11 @@ use object_store::client::{
     HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 
 use super::answer::{self, Answer, Request};
 use crate::model::error::Error;
+use crate::store::access::ciphers;
 use crate::store::http::{Pace, Thread};
 
 /// How often a request is sent, if the server refused it for now and without effect.
@@ -54,22 +55,16 @@ impl Connector {
             roots,
         })
     }
-
-    fn tls(&self) -> Result<ClientConfig, rustls::Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider);
-        let config = config.with_safe_default_protocol_versions()?;
-        let config = config.with_root_certificates(self.roots.clone());
-        Ok(config.with_no_client_auth())
-    }
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let tls = self.tls().map_err(|error| object_store::Error::Generic {
+        let tls = ciphers::builder().map_err(|error| object_store::Error::Generic {
             store: "TLS",
             source: Box::new(error),
         })?;
+        let tls = tls.with_root_certificates(self.roots.clone());
+        let tls = tls.with_no_client_auth();
         let is_plain_allowed = options.get_config_value(&ClientConfigKey::AllowHttp);
         let https = HttpsConnectorBuilder::new().with_tls_config(tls);
         let https = match is_plain_allowed.as_deref() {

@@ -266,7 +266,7 @@ impl State {
         for held in ended {
             let why = all[held.number].lease.lost_reason();
             let named = |how| format!("{{\"hold\":{},\"how\":\"{how}\"}}", held.number);
-            // What it was told to end by counts if its lease was not over before.
+            // A call that ended it counts if its lease was not over before.
             let is_called = matches!(why, Some(Ended::Released | Ended::Dropped | Ended::Closed));
             let is_first = |from: u64| {
                 held.over.is_none() || is_called && held.deadline.is_none_or(|end| from <= end)

@@ -22,19 +22,18 @@ pub(super) async fn acquire(
     let mut refused = None;
     loop {
         let asked = acquire_once(locks, args);
-        let answer = match (&refused, args.wait) {
+        let answer = match (refused.take(), args.wait) {
             // The first one has the manager's wait.
-            (None, _) | (_, Some(Wait::Forever)) => Some(asked.await),
-            (Some(_), _) => {
+            (None, _) | (_, Some(Wait::Forever)) => asked.await,
+            (Some(before), _) => {
                 let left = wait.saturating_sub(clock.stamp().since(&began));
-                clock.timeout(left, asked).await
+                let answer = clock.timeout(left, asked).await;
+                answer.unwrap_or(Err(before))
             }
         };
-        let error = match (answer, refused.take()) {
-            (Some(Ok(held)), _) => return Ok(held),
-            (Some(Err(error)), _) | (None, Some(error)) => error,
-            // Only a later request has a time-out here.
-            (None, None) => continue,
+        let error = match answer {
+            Ok(held) => return Ok(held),
+            Err(error) => error,
         };
         let is_busy = error.kind() == ErrorKind::Contended;
         let has_time = match (args.wait, error.retry_after()) {

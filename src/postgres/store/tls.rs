@@ -19,7 +19,7 @@ use super::end_point::end_point;
 use super::of_any_name::OfAnyName;
 use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::store::access::{TlsFiles, tls};
+use crate::store::access::{TlsFiles, ciphers};
 
 /// Verifies the server's certificate.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl Tls {
     ) -> Result<Self, Error> {
         let pem = files.read(limit).await?;
         let roots = Arc::new(files.roots(&pem, limit).await?);
-        let builder = tls::builder()?;
+        let builder = ciphers::builder()?;
         let provider = Arc::clone(builder.crypto_provider());
         let builder = match verified {
             Verified::Name => builder.with_root_certificates(roots),

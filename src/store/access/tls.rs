@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 #[cfg(feature = "tls")]
-pub(crate) use with_tls::{builder, refusal};
+pub(crate) use with_tls::refusal;
 
 use crate::model::error::Error;
 
@@ -61,7 +61,6 @@ impl TlsFiles {
 mod with_tls {
     use std::io;
     use std::path::PathBuf;
-    use std::sync::Arc;
     use std::time::Duration;
 
     use rustls::client::WantsClientCert;
@@ -70,7 +69,7 @@ mod with_tls {
     use rustls::sign::CertifiedKey;
     use rustls::{
         AlertDescription as Alert, CertificateError as Bad, ClientConfig, ConfigBuilder,
-        Error as Tls, InconsistentKeys, RootCertStore, WantsVerifier,
+        Error as Tls, InconsistentKeys, RootCertStore,
     };
     use tokio::sync::oneshot;
 
@@ -162,19 +161,6 @@ mod with_tls {
                 ))
             })
         }
-    }
-
-    /// By one library of ciphers, whichever others the program is linked with: where there are
-    /// several, none is the default of the process.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported`.
-    pub(crate) fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider);
-        (builder.with_safe_default_protocol_versions())
-            .map_err(|error| Error::unsupported(format!("no version of TLS can be used: {error}")))
     }
 
     /// `None` if it took longer.

@@ -95,8 +95,7 @@ pub trait Register: Debug + Send + Sync + 'static {
     /// What a live [`watch`](Self::watch) of the key has shown last, with its version, and a stamp
     /// that was read after it had arrived; `None` without one. It may be behind: a waiter that was
     /// refused by a load is refused by it again, without a request, for half of the TTL of what was
-    /// shown. The default implementation has
-    /// none, and each attempt of a waiter loads.
+    /// shown. The default implementation has none, and each attempt of a waiter loads.
     fn watched(&self, key: &Key) -> Option<(Record, Self::Version, Stamp)> {
         let _ = key;
         None

@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::Clock;
 use crate::model::error::Error;
-use crate::store::access::{TlsFiles, tls};
+use crate::store::access::{TlsFiles, ciphers};
 
 /// What verifies the server, with the certificates of now; `None` if the client does that, or
 /// nobody.
@@ -42,7 +42,7 @@ pub(super) async fn config(
     }
     let pem = files.read(limit).await?;
     let roots = files.roots(&pem, limit).await?;
-    let builder = tls::builder()?.with_root_certificates(roots);
+    let builder = ciphers::builder()?.with_root_certificates(roots);
     Ok(Some(Arc::new(pem.shown_by(builder)?)))
 }
 
